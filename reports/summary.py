@@ -1,0 +1,119 @@
+"""What all renderers say about a run: the verdict line, the counts, the groups. Derived from the report alone."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from .schema import CheckResult, Compared, Curve, Measurement, Outcome, Report, VerdictStatus
+from .text import numbers, one_line, plural
+
+T = TypeVar("T")
+
+_SIGN = {"<=": "≤", ">=": "≥", "==": "="}
+NOT_FINISHED = "It was stopped before its end: checks are missing here, and nothing is known about them."
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Counts of a run; ``executed`` are all checks but those not run."""
+
+    executed: int
+    not_run: int
+    failed: int
+    required: int
+    required_passed: int
+
+
+def tally(report: Report) -> Tally:
+    """Counts over all results of ``report``."""
+    results = report.results
+    not_run = sum(r.outcome is Outcome.NOT_RUN for r in results)
+    return Tally(
+        executed=len(results) - not_run,
+        not_run=not_run,
+        failed=len(failures(report)),
+        required=sum(r.required for r in results),
+        required_passed=sum(r.required and r.outcome is Outcome.PASS for r in results),
+    )
+
+
+def failures(report: Report) -> list[CheckResult]:
+    """Results that make the run fail, required ones first."""
+    return sorted((r for r in report.results if r.outcome.is_failure), key=lambda r: not r.required)
+
+
+def status(report: Report) -> VerdictStatus:
+    """The verdict's status; a run that did not finish is never conformant."""
+    if not report.complete and report.verdict.status is VerdictStatus.CONFORMANT:
+        return VerdictStatus.INCOMPLETE
+    return report.verdict.status
+
+
+def status_word(report: Report) -> str:
+    """``CONFORMANT``, ``NOT CONFORMANT`` or ``INCOMPLETE``, and loud where the run did not finish."""
+    word = status(report).value.replace("-", " ").upper()
+    return word if report.complete else f"{word} (RUN DID NOT FINISH)"
+
+
+def verdict_line(report: Report) -> str:
+    """Status and headline in one line."""
+    return f"{status_word(report)}: {one_line(report.verdict.headline)}"
+
+
+def counts_line(report: Report) -> str:
+    """``21 executed, 6 not run, 2 failed; 14 of 20 required checks passed``."""
+    t = tally(report)
+    return (
+        f"{t.executed} executed, {t.not_run} not run, {t.failed} failed; "
+        f"{t.required_passed} of {t.required} required checks passed"
+    )
+
+
+def group_by(items: Iterable[T], key: Callable[[T], str]) -> dict[str, list[T]]:
+    """``items`` in lists by ``key``, both in order of first appearance."""
+    groups: dict[str, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+def not_run_by_reason(report: Report) -> dict[str, list[CheckResult]]:
+    """Checks that did not run, by the reason given, the largest group first."""
+    not_run = (r for r in report.results if r.outcome is Outcome.NOT_RUN)
+    groups = group_by(not_run, lambda r: one_line(r.message) or "no reason was given")
+    return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
+
+
+def compared_text(compared: Compared) -> str:
+    """``12 tensors/values, 1,234 elements``; ``nothing compared`` where both are zero."""
+    counts = ((compared.tensors, "tensor/value", "tensors/values"), (compared.elements, "element", "elements"))
+    return ", ".join(plural(*count) for count in counts if count[0]) or "nothing compared"
+
+
+def against_bar(measurement: Measurement) -> tuple[str, str]:
+    """Value and limit as text, e.g. ``("3.1e-07", "≤ 1e-06 nats")``; the limit is empty where there is none."""
+    unit = f" {measurement.unit}" if measurement.unit else ""
+    if measurement.bar is None:
+        return numbers(measurement.value)[0] + unit, ""
+    value, bar = numbers(measurement.value, measurement.bar)
+    return value, f"{_SIGN[measurement.relation]} {bar}{unit}"
+
+
+def budget_used(measurement: Measurement) -> float | None:
+    """How much of its budget a measurement uses: 1 is the bar, above 1 misses it. None where a ratio says nothing."""
+    value, bar = measurement.value, measurement.bar
+    if bar is None or measurement.relation == "==" or math.isnan(value) or not 0 < bar < math.inf:
+        return None
+    if measurement.relation == "<=":
+        return max(value / bar, 0.0)
+    return bar / value if value > 0 else math.inf
+
+
+def distance(curve: Curve, reference: Curve) -> float | None:
+    """Largest difference in loss from ``reference`` over their common steps; NaN if any is NaN, None without a step."""
+    expected = dict(zip(reference.steps, reference.losses, strict=False))
+    gaps = [
+        abs(loss - expected[step]) for step, loss in zip(curve.steps, curve.losses, strict=False) if step in expected
+    ]
+    return None if not gaps else math.nan if any(map(math.isnan, gaps)) else max(gaps)

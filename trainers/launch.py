@@ -1,0 +1,148 @@
+"""Starts runs: ranks forked from a process that has imported everything already, or a real torchrun.
+
+Forking takes about a second where torchrun takes ten, and keeps the caller's process clean: a run patches
+Transformers, switches off the garbage collector and more, all of which ends with its ranks.
+"""
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from trncheck.trainers.job import FAILURE_MARK, train
+from trncheck.trainers.record import RunRecord
+
+
+class RunFailed(RuntimeError):
+    """A rank failed; the message is its exception, and where the log is."""
+
+
+def run(
+    config: str,
+    *,
+    dump_folder: Path,
+    flags: Sequence[str] = (),
+    world_size: int = 1,
+    launcher: Literal["fork", "torchrun"] = "fork",
+    timeout: float = 300,
+) -> RunRecord:
+    """Train ``--config config`` with torchtitan ``flags`` on ``world_size`` ranks of this machine.
+
+    ``fork`` needs a device that survives it (a CPU), and sets this process' torch to one thread; ``torchrun`` works
+    everywhere. Raises RunFailed with the first failing rank's exception, also after ``timeout`` seconds.
+    """
+    dump_folder = Path(dump_folder)
+    dump_folder.mkdir(parents=True, exist_ok=True)
+    flags = ["--config", config, "--dump_folder", str(dump_folder), *flags]
+    if launcher == "torchrun":
+        _torchrun(flags, world_size, dump_folder, timeout)
+    else:
+        with _rendezvous(world_size) as environment:
+            calls = [(train, (flags,), environment | {"RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(world_size)]
+            fork(calls, dump_folder, timeout)
+    return RunRecord(dump_folder, world_size)
+
+
+def fork(calls: Sequence[tuple[Callable, tuple, dict[str, str]]], log_folder: Path, timeout: float = 300) -> None:
+    """Run each ``(function, arguments, environment)`` in a forked child, output to ``log_folder/rank<i>.log``.
+
+    Raises RunFailed as soon as one child fails; the others are ended then.
+    """
+    warm_up()
+    context = multiprocessing.get_context("fork")
+    logs = [log_folder / f"rank{i}.log" for i in range(len(calls))]
+    children = [
+        context.Process(target=_child, args=(*call, log), daemon=True) for call, log in zip(calls, logs, strict=True)
+    ]
+    for child in children:
+        child.start()
+    deadline = time.monotonic() + timeout
+    try:
+        while (alive := [child for child in children if child.is_alive()]) and not any(c.exitcode for c in children):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise RunFailed(f"no end after {timeout:.0f} s; last output in {logs[0]}")
+            multiprocessing.connection.wait([child.sentinel for child in alive], timeout=left)
+        if any(child.exitcode for child in children):
+            _await(children, seconds=2)  # so that the rank with the cause, too, writes its line
+            raise RunFailed(_cause(logs))
+    finally:
+        for child in children:
+            child.kill()
+            child.join()
+
+
+def warm_up() -> None:
+    """Import what every child needs, once, and keep torch to the one thread that survives a fork."""
+    import torch
+
+    torch.set_num_threads(1)
+    from trncheck.trainers import config_registry, reference  # noqa: F401
+
+
+def _child(function: Callable, arguments: tuple, environment: dict[str, str], log: Path) -> None:
+    with log.open("wb", buffering=0) as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+    os.environ.update(environment)
+    function(*arguments)
+
+
+def _await(children, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    for child in children:
+        child.join(max(0.0, deadline - time.monotonic()))
+
+
+@contextmanager
+def _rendezvous(world_size: int):
+    """Environment of the ranks, around a store that this process serves, so that no port has to be guessed."""
+    from torch.distributed import TCPStore
+
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    yield {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(world_size),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+    }
+    del store
+
+
+def _torchrun(flags: list[str], world_size: int, dump_folder: Path, timeout: float) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(world_size)]
+    log = dump_folder / "torchrun.log"
+    environment = os.environ | {"PYTHONSAFEPATH": "1"}
+    environment.setdefault("OMP_NUM_THREADS", "1")
+    with log.open("wb") as file:
+        try:
+            done = subprocess.run(
+                [*command, "-m", "trncheck.trainers", *flags],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                timeout=timeout,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise RunFailed(f"no end after {timeout:.0f} s; last output in {log}") from None
+    if done.returncode:
+        raise RunFailed(_cause([log]))
+
+
+def _cause(logs: list[Path]) -> str:
+    """The earliest failure line of all logs; ranks that lost their peer come later."""
+    lines = [line for log in logs if log.exists() for line in log.read_text(errors="replace").splitlines()]
+    if failures := [line.split(FAILURE_MARK, 1)[1].split(maxsplit=1) for line in lines if FAILURE_MARK in line]:
+        return f"{min(failures, key=lambda failure: float(failure[0]))[1]} (log: {logs[0]})"
+    return f"ended without a word; last output: {lines[-1] if lines else 'none'} (log: {logs[0]})"

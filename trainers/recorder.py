@@ -1,0 +1,152 @@
+"""What a run writes down about itself, below ``<dump_folder>/record``; ``record`` reads it back."""
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+import torch.distributed
+from safetensors.torch import save_file
+from torch.distributed.tensor import DTensor
+
+
+@dataclass(kw_only=True, slots=True)
+class RecordConfig:
+    enable: bool = False
+    """Write losses, gradient norms, learning rates and token hashes of every logged step."""
+
+    batches: bool = False
+    """Keep the batches themselves (inputs, positions, labels)."""
+
+    logit_steps: list[int] = field(default_factory=list)
+    """Steps whose logits (B, L, V) are kept."""
+
+    gradient_steps: list[int] = field(default_factory=list)
+    """Steps whose gradients are kept, as the optimizer sees them (after clipping), under Hugging Face names."""
+
+    weight_steps: list[int] = field(default_factory=list)
+    """Steps after which all weights are kept, under Hugging Face names; 0 is what was loaded."""
+
+
+class Recorder:
+    """Writes the record of one rank. Gathering is collective: every rank calls every method."""
+
+    def __init__(self, trainer, config: RecordConfig):
+        self._trainer = trainer
+        self._config = config
+        self._rank = torch.distributed.get_rank()
+        self._folder = Path(trainer.config.dump_folder) / "record"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._steps = (self._folder / f"steps-rank{self._rank}.jsonl").open("a", buffering=1)
+        self._micro_batches: list[tuple[dict[str, torch.Tensor], torch.Tensor]] = []
+        self._logits: list[torch.Tensor] = []
+        self._logged: dict[str, float] = {}
+        self._listen_to_metrics(trainer.metrics_processor)
+        if config.logit_steps:
+            trainer.model_parts[-1].register_forward_hook(self._note_logits)
+
+    def note_start(self) -> None:
+        """After loading, before the first step."""
+        if 0 in self._config.weight_steps and self._trainer.step == 0:
+            self._save(named_weights(self._trainer), "weights", 0)
+
+    def note_batch(self, input_dict: dict[str, torch.Tensor], labels: torch.Tensor) -> None:
+        self._micro_batches.append((input_dict, labels))
+
+    def note_step(self) -> None:
+        """After the optimizer's step; gradients are still there."""
+        step = self._trainer.step
+        rows = [row for inputs, labels in self._micro_batches for row in _row_hashes(inputs, labels)]
+        entry = {"step": step, "time": time.time(), "rows": rows, **self._logged}
+        self._steps.write(json.dumps(entry) + "\n")
+        if self._config.batches:
+            self._save_local(self._batch(), "batch", step)
+        if step in self._config.logit_steps:
+            self._save_local({"logits": torch.cat(self._logits)}, "logits", step)
+        if step in self._config.gradient_steps:
+            self._save(named_gradients(self._trainer), "gradients", step)
+        if step in self._config.weight_steps:
+            self._save(named_weights(self._trainer), "weights", step)
+        self._micro_batches.clear()
+        self._logits.clear()
+        self._logged = {}
+
+    def _listen_to_metrics(self, metrics_processor) -> None:
+        log = metrics_processor.log
+
+        def listen(step, global_avg_loss, global_max_loss, grad_norm, extra_metrics=None):
+            rates = {name: value for name, value in (extra_metrics or {}).items() if name.startswith("lr/")}
+            self._logged = {"loss": global_avg_loss, "grad_norm": grad_norm, "lr": max(rates.values())}
+            log(step, global_avg_loss, global_max_loss, grad_norm, extra_metrics)
+
+        metrics_processor.log = listen
+
+    def _note_logits(self, _module, _args, output: torch.Tensor) -> None:
+        if self._trainer.step in self._config.logit_steps:
+            self._logits.append(output.detach().float().cpu())
+
+    def _batch(self) -> dict[str, torch.Tensor]:
+        names = self._micro_batches[0][0]
+        batch = {name: torch.cat([inputs[name] for inputs, _ in self._micro_batches]).cpu() for name in names}
+        return batch | {"labels": torch.cat([labels for _, labels in self._micro_batches]).cpu()}
+
+    def _save_local(self, tensors: dict[str, torch.Tensor], kind: str, step: int) -> None:
+        save_file(tensors, self._folder / f"{kind}-step{step}-rank{self._rank}.safetensors")
+
+    def _save(self, tensors: dict[str, torch.Tensor], kind: str, step: int) -> None:
+        if self._rank == 0:
+            save_file(tensors, self._folder / f"{kind}-step{step}.safetensors")
+
+
+def local_tensors(model_parts) -> Iterator[tuple[str, torch.Tensor]]:
+    """Name and this rank's part of every parameter and persistent or temporary buffer."""
+    for model in model_parts:
+        for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+            yield name, tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
+def named_weights(trainer) -> dict[str, torch.Tensor]:
+    """All weights, gathered to whole CPU tensors under Hugging Face names. Collective."""
+    state = {name: tensor for model in trainer.model_parts for name, tensor in model.state_dict().items()}
+    whole = {name: _whole(tensor) for name, tensor in state.items() if isinstance(tensor, torch.Tensor)}
+    spec = trainer.config.model_spec
+    # A fresh adapter: the checkpointer's own keeps placements from its last conversion.
+    adapter = spec.state_dict_adapter(trainer.model_config, trainer.config.hf_assets_path)
+    return {name: tensor.clone() for name, tensor in adapter.to_hf(whole).items()}
+
+
+@torch.no_grad()
+def named_gradients(trainer) -> dict[str, torch.Tensor]:
+    """All gradients, in the form of ``named_weights``. Collective.
+
+    Gradients stand in for the weights while these are read, so that every conversion on the way (fused QKV, grouped
+    experts) treats both alike; the weights are put back bit for bit.
+    """
+    parameters = [p for model in trainer.model_parts for p in model.parameters()]
+    weights = [p.detach().clone() for p in parameters]
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.zero_()
+        else:
+            parameter.copy_(parameter.grad)
+    gradients = named_weights(trainer)
+    for parameter, weight in zip(parameters, weights, strict=True):
+        parameter.copy_(weight)
+    return gradients
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = tensor.detach()
+    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).cpu()
+
+
+def _row_hashes(inputs: dict[str, torch.Tensor], labels: torch.Tensor) -> list[str]:
+    """One hash per row (inputs, positions, labels), so that ranks and micro-batches can be put together."""
+    columns = [*(inputs[name] for name in sorted(inputs)), labels]
+    return [
+        hashlib.sha256(b"".join(column[i].cpu().numpy().tobytes() for column in columns)).hexdigest()[:16]
+        for i in range(len(labels))
+    ]

@@ -1,0 +1,111 @@
+"""torchtitan's Trainer for both kinds of model, with what trncheck asks of every run.
+
+Three additions, none of which changes a number: a record of what was trained on and what came out, a refusal to
+resume by accident, and a complete Hugging Face folder at the end.
+"""
+
+from trncheck.trainers.devices import DEVICE_TYPE  # sets the device before torchtitan reads it
+
+# isort: split
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch.distributed
+from torchtitan.experiments.transformers_modeling_backend.trainer import HFTransformerTrainer
+from torchtitan.trainer import Trainer
+
+from trncheck.trainers.export import complete_export
+from trncheck.trainers.recorder import RecordConfig, Recorder, local_tensors
+
+
+class _Checked:
+    """The additions; mixed in front of a torchtitan trainer."""
+
+    def __init__(self, config):
+        check_dump_folder(config)
+        if DEVICE_TYPE == "cpu":
+            from trncheck.trainers import cpu
+
+            cpu.adapt(config)
+        super().__init__(config)
+        self.recorder = Recorder(self, config.record) if config.record.enable else None
+
+    def post_dataloading_process(self, input_dict, labels):
+        if self.recorder:
+            self.recorder.note_batch(input_dict, labels)
+        return super().post_dataloading_process(input_dict, labels)
+
+    def batch_generator(self, data_iterable):
+        # The Trainer calls this once, between loading a checkpoint and the first step.
+        self._check_loaded()
+        return super().batch_generator(data_iterable)
+
+    def train_step(self, data_iterator):
+        super().train_step(data_iterator)
+        if self.recorder:
+            self.recorder.note_step()
+
+    def train(self):
+        super().train()
+        checkpoint = self.config.checkpoint
+        if not (checkpoint.enable and checkpoint.last_save_in_hf):
+            return
+        torch.distributed.barrier()
+        if torch.distributed.get_rank() == 0:
+            complete_export(
+                Path(self.config.dump_folder) / checkpoint.folder / f"step-{self.step}",
+                source=Path(self.config.hf_assets_path),
+                dtype=checkpoint.export_dtype,
+            )
+
+    def _check_loaded(self):
+        for name, tensor in local_tensors(self.model_parts):
+            if tensor.is_floating_point() and (bad := int((~tensor.isfinite()).sum())):
+                raise ValueError(f"{name} holds {bad} non-finite values before step {self.step + 1}")
+        if self.step >= self.config.training.steps:
+            raise ValueError(
+                f"nothing to train: the checkpoint is at step {self.step} and training.steps is "
+                f"{self.config.training.steps}; raise --training.steps or use a fresh --dump_folder"
+            )
+        if self.recorder:
+            self.recorder.note_start()
+
+
+def check_dump_folder(config) -> None:
+    """Refuse a run whose initial load would silently give way to a checkpoint left in the dump folder.
+
+    torchtitan resumes from the newest ``step-N`` folder and ignores every ``initial_load_*`` option; here that needs
+    ``--checkpoint.load_step`` by name.
+    """
+    checkpoint = config.checkpoint
+    asked = checkpoint.initial_load_in_hf or checkpoint.initial_load_path
+    if not (checkpoint.enable and asked and checkpoint.load_step == -1):
+        return
+    folder = Path(config.dump_folder) / checkpoint.folder
+    if found := [entry.name for entry in folder.glob("step-*") if re.fullmatch(r"step-\d+", entry.name)]:
+        newest = max(found, key=lambda name: int(name.removeprefix("step-")))
+        raise ValueError(
+            f"{folder} already holds {newest}, which torchtitan would resume instead of loading the weights asked "
+            f"for; use a fresh --dump_folder, or --checkpoint.load_step {newest.removeprefix('step-')} to resume"
+        )
+
+
+class NativeTrainer(_Checked, Trainer):
+    """Trains torchtitan's own models."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(Trainer.Config):
+        record: RecordConfig = field(default_factory=RecordConfig)
+
+
+class TransformersTrainer(_Checked, HFTransformerTrainer):
+    """Trains a Transformers model; its config.json is the one of ``hf_assets_path``."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(HFTransformerTrainer.Config):
+        record: RecordConfig = field(default_factory=RecordConfig)
+
+        @property
+        def hf_model(self) -> str:
+            return self.hf_assets_path
