@@ -117,16 +117,16 @@ def _curves_by_group(report: Report) -> dict[str, list[Curve]]:
 
 
 def _curve_group(name: str, curves: list[Curve]) -> _CurveGroup:
-    reference = next((c for c in curves if c.reference), None)
+    references = [summary.reference_of(curve, curves) for curve in curves]
     rows = [
         _CurveRow(
             curve=curve,
             style=style,
             first=curve.losses[0],
             last=curve.losses[-1],
-            distance=None if reference is None or curve.reference else summary.distance(curve, reference),
+            distance=summary.distance(curve, reference) if reference else None,
         )
-        for curve, style in zip(curves, curve_styles(curves), strict=True)
+        for curve, style, reference in zip(curves, curve_styles(curves), references, strict=True)
     ]
     losses = [dict(zip(c.steps, c.losses, strict=False)) for c in curves]
     steps = sorted(set().union(*losses))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
 from .schema import Curve
+from .summary import reference_of
 from .text import number, one_line
 
 if TYPE_CHECKING:
@@ -114,13 +115,13 @@ def _draw_svg(curves: list[Curve]) -> str:
 
 
 def _gaps(curves: list[Curve]) -> list[tuple[dict[int, float], Style]]:
-    """Per curve its distance from the reference by step, without zeros, which a log scale cannot show."""
-    reference = next((curve for curve in curves if curve.reference), None)
-    if reference is None:
-        return []
-    expected = dict(zip(reference.steps, reference.losses, strict=False))
+    """Per curve its distance from its reference by step, without zeros, which a log scale cannot show."""
     gaps = []
     for curve, style in zip(curves, curve_styles(curves), strict=True):
+        reference = reference_of(curve, curves)
+        if reference is None:
+            continue
+        expected = dict(zip(reference.steps, reference.losses, strict=False))
         pairs = zip(curve.steps, curve.losses, strict=False)
         points = {step: abs(loss - expected[step]) for step, loss in pairs if step in expected}
         if any(math.isfinite(gap) and gap > 0 for gap in points.values()):

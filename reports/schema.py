@@ -120,11 +120,13 @@ class Curve(_Strict):
     name: str
     """Path and model, e.g. ``native, dense tied``."""
     group: str
-    """Curves of one group start from the same weights and batches, and belong in one plot."""
+    """Curves of one group share a plot."""
+    model: str
+    """Curves of one model start from the same weights and batches, and are held against its reference."""
     steps: list[int]
     losses: list[float]
     reference: bool = False
-    """True for plain Transformers, the witness that the other curves of the group are held against."""
+    """True for plain Transformers, the witness that the other curves of the model are held against."""
 
 
 class Expectation(_Strict):

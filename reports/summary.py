@@ -110,6 +110,11 @@ def budget_used(measurement: Measurement) -> float | None:
     return bar / value if value > 0 else math.inf
 
 
+def reference_of(curve: Curve, curves: Iterable[Curve]) -> Curve | None:
+    """The reference among ``curves`` that ``curve`` is held against; None for a reference itself."""
+    return None if curve.reference else next((c for c in curves if c.reference and c.model == curve.model), None)
+
+
 def distance(curve: Curve, reference: Curve) -> float | None:
     """Largest difference in loss from ``reference`` over their common steps; NaN if any is NaN, None without a step."""
     expected = dict(zip(reference.steps, reference.losses, strict=False))

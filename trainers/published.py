@@ -5,18 +5,18 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
-from trncheck.fixtures import cache, corpus, geometry, tiny
-from trncheck.trainers import launch, native, recorder
+from trncheck.fixtures import cache, corpus, tiny
+from trncheck.trainers import launch
 
 CONFIGS = {
     "dense-tied": "qwen3_native_tiny",
     "dense-untied": "qwen3_native_tiny_untied",
     "moe": "qwen3_moe_tiny",
 }
-STEPS = 120
+STEPS = 80
 _FLAGS = (
-    f"--training.steps {STEPS} --training.local_batch_size 8 --optimizer.param_groups.0.optimizer_kwargs.lr 1e-2"
-    " --checkpoint.enable --checkpoint.initial_load_in_hf"
+    f"--training.steps {STEPS} --lr_scheduler.total_steps {2 * STEPS} --training.local_batch_size 8"
+    " --optimizer.param_groups.0.optimizer_kwargs.lr 1.5e-2 --checkpoint.enable --checkpoint.initial_load_in_hf"
 ).split()
 
 
@@ -29,7 +29,8 @@ def published_folder(model: str) -> Path:
     key = {
         "model": model,
         "flags": _FLAGS,
-        "source": cache.source_digest(*(m.__file__ for m in (corpus, geometry, tiny, native, recorder)), __file__),
+        "source": cache.source_digest(*sorted(map(str, Path(__file__).parent.glob("*.py")))),
+        "base": tiny.tiny_folder(model).name,
         "versions": {name: version(name) for name in ("numpy", "torch", "torchtitan", "transformers")},
     }
     return cache.cached_folder(f"published-{model}", key, lambda folder: _train(model, folder))

@@ -60,11 +60,19 @@ class RunRecord:
 
     def gradients(self, step: int) -> dict[str, torch.Tensor]:
         """Whole gradients under Hugging Face names."""
-        return load_file(self._path(f"gradients-step{step}"))
+        return load_file(self._path(f"gradients-{step}"))
 
     def weights(self, step: int) -> dict[str, torch.Tensor]:
         """Whole weights under Hugging Face names after ``step``; 0 is what was loaded."""
-        return load_file(self._path(f"weights-step{step}"))
+        return load_file(self._path(f"weights-{step}"))
+
+    def final_batch(self) -> dict[str, torch.Tensor]:
+        """The last micro-batch of every rank, in the form of ``batch``."""
+        return self._joined("batch", "final")
+
+    def final_logits(self) -> torch.Tensor:
+        """Logits of ``final_batch`` after the last update, fp32 (B, L, V)."""
+        return self._joined("logits", "final")["logits"]
 
     @cached_property
     def export(self) -> Path:
@@ -78,8 +86,8 @@ class RunRecord:
         lines = (self.folder / "record" / f"steps-rank{rank}.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
 
-    def _joined(self, kind: str, step: int) -> dict[str, torch.Tensor]:
-        parts = [load_file(self._path(f"{kind}-step{step}-rank{rank}")) for rank in range(self.world_size)]
+    def _joined(self, kind: str, step: int | str) -> dict[str, torch.Tensor]:
+        parts = [load_file(self._path(f"{kind}-{step}-rank{rank}")) for rank in range(self.world_size)]
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def _path(self, name: str) -> Path:

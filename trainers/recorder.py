@@ -30,6 +30,9 @@ class RecordConfig:
     weight_steps: list[int] = field(default_factory=list)
     """Steps after which all weights are kept, under Hugging Face names; 0 is what was loaded."""
 
+    final_logits: bool = False
+    """Run the last micro-batch through the finished model once more, and keep both."""
+
 
 class Recorder:
     """Writes the record of one rank. Gathering is collective: every rank calls every method."""
@@ -45,8 +48,9 @@ class Recorder:
         self._logits: list[torch.Tensor] = []
         self._logged: dict[str, float] = {}
         self._listen_to_metrics(trainer.metrics_processor)
-        if config.logit_steps:
-            trainer.model_parts[-1].register_forward_hook(self._note_logits)
+        self._last_call: tuple = ()
+        if config.logit_steps or config.final_logits:
+            trainer.model_parts[-1].register_forward_hook(self._note_forward, with_kwargs=True)
 
     def note_start(self) -> None:
         """After loading, before the first step."""
@@ -63,16 +67,26 @@ class Recorder:
         entry = {"step": step, "time": time.time(), "rows": rows, **self._logged}
         self._steps.write(json.dumps(entry) + "\n")
         if self._config.batches:
-            self._save_local(self._batch(), "batch", step)
+            self._save_local(self._batch(self._micro_batches), "batch", step)
         if step in self._config.logit_steps:
             self._save_local({"logits": torch.cat(self._logits)}, "logits", step)
         if step in self._config.gradient_steps:
             self._save(named_gradients(self._trainer), "gradients", step)
         if step in self._config.weight_steps:
             self._save(named_weights(self._trainer), "weights", step)
+        self._last_batch = self._batch(self._micro_batches[-1:])
         self._micro_batches.clear()
         self._logits.clear()
         self._logged = {}
+
+    @torch.no_grad()
+    def note_end(self) -> None:
+        """After the last step and its checkpoint."""
+        if self._config.final_logits:
+            args, kwargs = self._last_call
+            logits = self._trainer.model_parts[-1](*args, **kwargs)
+            self._save_local({"logits": logits.float().cpu().contiguous()}, "logits", "final")
+            self._save_local(self._last_batch, "batch", "final")
 
     def _listen_to_metrics(self, metrics_processor) -> None:
         log = metrics_processor.log
@@ -84,21 +98,21 @@ class Recorder:
 
         metrics_processor.log = listen
 
-    def _note_logits(self, _module, _args, output: torch.Tensor) -> None:
+    def _note_forward(self, _module, args, kwargs, output: torch.Tensor) -> None:
+        self._last_call = args, kwargs
         if self._trainer.step in self._config.logit_steps:
             self._logits.append(output.detach().float().cpu())
 
-    def _batch(self) -> dict[str, torch.Tensor]:
-        names = self._micro_batches[0][0]
-        batch = {name: torch.cat([inputs[name] for inputs, _ in self._micro_batches]).cpu() for name in names}
-        return batch | {"labels": torch.cat([labels for _, labels in self._micro_batches]).cpu()}
+    def _batch(self, micro_batches) -> dict[str, torch.Tensor]:
+        columns = [inputs | {"labels": labels} for inputs, labels in micro_batches]
+        return {name: torch.cat([column[name] for column in columns]).cpu() for name in columns[0]}
 
-    def _save_local(self, tensors: dict[str, torch.Tensor], kind: str, step: int) -> None:
-        save_file(tensors, self._folder / f"{kind}-step{step}-rank{self._rank}.safetensors")
+    def _save_local(self, tensors: dict[str, torch.Tensor], kind: str, step: int | str) -> None:
+        save_file(tensors, self._folder / f"{kind}-{step}-rank{self._rank}.safetensors")
 
     def _save(self, tensors: dict[str, torch.Tensor], kind: str, step: int) -> None:
         if self._rank == 0:
-            save_file(tensors, self._folder / f"{kind}-step{step}.safetensors")
+            save_file(tensors, self._folder / f"{kind}-{step}.safetensors")
 
 
 def local_tensors(model_parts) -> Iterator[tuple[str, torch.Tensor]]:

@@ -36,12 +36,12 @@ def train_plainly(model_folder: Path, batches: Sequence[Path], rates: Sequence[f
         losses.append(loss.item())
         if step == 1:
             save_file({"logits": logits.detach()}, out / "logits.safetensors")
-            save_file(_per_file_name(model, gradients=True), out / "gradients.safetensors")
+            save_file(file_named(model, gradients=True), out / "gradients.safetensors")
         for group in optimizer.param_groups:
             group["lr"] = rate
         optimizer.step()
         if step == 1:
-            save_file(_per_file_name(model), out / "weights.safetensors")
+            save_file(file_named(model), out / "weights.safetensors")
     (out / "losses.json").write_text(json.dumps(losses))
 
 
@@ -65,7 +65,7 @@ def document_mask(positions_BL: torch.Tensor) -> torch.Tensor:
     return (causal_LL & (document_BL[:, :, None] == document_BL[:, None, :]))[:, None]
 
 
-def _per_file_name(model, *, gradients: bool = False) -> dict[str, torch.Tensor]:
+def file_named(model, *, gradients: bool = False) -> dict[str, torch.Tensor]:
     """Weights or gradients under the names of the Hugging Face file: experts one by one, a tied head left out."""
     tensors = {}
     for name, parameter in model.named_parameters():

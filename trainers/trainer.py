@@ -48,6 +48,8 @@ class _Checked:
 
     def train(self):
         super().train()
+        if self.recorder:
+            self.recorder.note_end()
         checkpoint = self.config.checkpoint
         if not (checkpoint.enable and checkpoint.last_save_in_hf):
             return

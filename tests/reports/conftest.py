@@ -130,10 +130,10 @@ def _pins() -> list[PinRow]:
 
 def _curves(group: str, start: float, gap: float) -> list[Curve]:
     reference = [start * math.exp(-step / 22) + 0.15 * math.sin(step) for step in STEPS]
-    curves = [Curve(name="Transformers", group=group, steps=STEPS, losses=reference, reference=True)]
+    curves = [Curve(name="Transformers", group=group, model=group, steps=STEPS, losses=reference, reference=True)]
     for k, name in enumerate(("torchtitan, Transformers backend", "torchtitan, native", "native with NKI kernels")):
         losses = [loss + k * gap * (1 + math.sin(k * step)) for step, loss in zip(STEPS, reference, strict=True)]
-        curves.append(Curve(name=name, group=group, steps=STEPS, losses=losses))
+        curves.append(Curve(name=name, group=group, model=group, steps=STEPS, losses=losses))
     return curves
 
 

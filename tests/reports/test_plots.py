@@ -15,9 +15,8 @@ from trncheck.reports.schema import Curve
 
 
 def curve(losses: list[float], steps: list[int] | None = None, **fields: object) -> Curve:
-    return Curve(
-        **({"name": "n", "group": "g"} | fields), steps=steps or list(range(1, len(losses) + 1)), losses=losses
-    )
+    names = {"name": "n", "group": "g", "model": "m"} | fields
+    return Curve(**names, steps=steps or list(range(1, len(losses) + 1)), losses=losses)
 
 
 def test_deterministic_and_without_a_date(report):
@@ -70,7 +69,7 @@ def test_prints_nothing_and_leaves_pyplot_alone(tmp_path):
     (tmp_path / "file").touch()
     code = (
         "import sys; from trncheck.reports.plots import loss_plot; from trncheck.reports.schema import Curve\n"
-        "loss_plot([Curve(name='a', group='g', steps=[1, 2], losses=[2.0, 1.0])], 't')\n"
+        "loss_plot([Curve(name='a', group='g', model='m', steps=[1, 2], losses=[2.0, 1.0])], 't')\n"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     # A cache folder that cannot be made, as in a container with a read-only home.

@@ -1,0 +1,46 @@
+"""What is trained: every combination of path, model and number of ranks that the kit judges."""
+
+from dataclasses import dataclass
+
+import pytest
+
+_CONFIGS = {
+    ("native", "dense-tied"): "qwen3_native_tiny",
+    ("native", "dense-untied"): "qwen3_native_tiny_untied",
+    ("native", "moe"): "qwen3_moe_tiny",
+    ("hf", "dense-tied"): "qwen3_hf_tiny",
+    ("hf", "dense-untied"): "qwen3_hf_tiny_untied",
+    ("hf", "moe"): "qwen3_hf_moe_tiny",
+}
+_SMOKE = {("native", "dense-tied", 1), ("hf", "dense-tied", 1), ("native", "moe", 2)}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One trained combination."""
+
+    path: str
+    """``native`` (torchtitan's own model) or ``hf`` (the Transformers model through torchtitan)."""
+    model: str
+    """A name of ``geometry.TINY``."""
+    ranks: int
+
+    @property
+    def config(self) -> str:
+        return _CONFIGS[self.path, self.model]
+
+    @property
+    def level(self) -> str:
+        return "smoke" if (self.path, self.model, self.ranks) in _SMOKE else "standard"
+
+    def __str__(self) -> str:
+        return f"{self.path}-{self.model}-{self.ranks}r"
+
+
+CASES = [Case(path, model, ranks) for (path, model) in _CONFIGS for ranks in (1, 2)]
+
+
+def each_case(*, where=lambda case: True):
+    """Parametrise a check over ``CASES``; the level of each is the case's own."""
+    chosen = [pytest.param(case, id=str(case), marks=pytest.mark.level(case.level)) for case in CASES if where(case)]
+    return pytest.mark.parametrize("case", chosen)

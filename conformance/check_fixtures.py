@@ -1,0 +1,60 @@
+"""What checks are given. Registered by the plugin in conformance runs only."""
+
+import pytest
+
+from trncheck.conformance.judge import Judge
+from trncheck.conformance.outcomes import JUDGE
+
+
+@pytest.fixture
+def judge(request) -> Judge:
+    """Collects what the check compares."""
+    request.node.stash[JUDGE] = Judge()
+    return request.node.stash[JUDGE]
+
+
+@pytest.fixture(scope="session")
+def runs(request, tmp_path_factory):
+    """All training runs of the session, made when first asked for."""
+    from trncheck.conformance.runs import RunBook
+
+    launcher = "fork" if request.config.option.target == "cpu" else "torchrun"
+    return RunBook(tmp_path_factory.mktemp("runs"), launcher, progress=_progress(request.config))
+
+
+@pytest.fixture(scope="session")
+def reloader(runs, tmp_path_factory):
+    """Loads exported folders with stock Transformers in fresh processes."""
+    from trncheck.conformance.reload import Reloader
+
+    with Reloader(tmp_path_factory.mktemp("reload")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def release(request):
+    """The manifest of the release under judgement."""
+    from trncheck.fixtures.manifest import available_releases, load_release
+
+    return load_release(request.config.option.release or available_releases()[-1])
+
+
+@pytest.fixture(scope="session")
+def pin_rows(release, target):
+    """Every pin of the release against what is installed, and the line about the stacks."""
+    from trncheck.conformance.pins import inspect_pins
+
+    return inspect_pins(release, target)
+
+
+@pytest.fixture(scope="session")
+def target(request) -> str:
+    """``cpu`` or ``trn2``."""
+    return request.config.option.target
+
+
+def _progress(config):
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is None or config.option.verbose < 1:
+        return lambda text: None
+    return lambda text: terminal.write_line(f"    {text}", cyan=True)

@@ -1,0 +1,110 @@
+"""What a check says of what it compared. A check that compares nothing has not passed."""
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Literal
+
+from trncheck.reports.schema import Compared, Curve, Expectation, Measurement
+
+
+class KnownDefect(Exception):
+    """Raised by a watch check: the stock behaviour is wrong in the way that is known, and the kit repairs it."""
+
+
+class Judge:
+    """Collects the comparisons of one check; the check fails at its end if any of them failed."""
+
+    def __init__(self) -> None:
+        self.measurements: list[Measurement] = []
+        self.compared = Compared()
+        self.evidence: dict[str, str] = {}
+        self.curves: list[Curve] = []
+        self.expectations: list[Expectation] = []
+        self.failures: list[str] = []
+
+    def at_most(
+        self, name: str, value: float, bar: float, *, source: str, unit: str = "", tensors: int = 1, elements: int = 1
+    ) -> None:
+        """Hold a number against its largest allowed value; NaN misses every bar."""
+        self._hold(name, value, bar, "<=", value <= bar, source, unit)
+        self._count(tensors, elements)
+
+    def at_least(
+        self, name: str, value: float, bar: float, *, source: str, unit: str = "", tensors: int = 1, elements: int = 1
+    ) -> None:
+        """Hold a number against its smallest allowed value; NaN misses every bar."""
+        self._hold(name, value, bar, ">=", value >= bar, source, unit)
+        self._count(tensors, elements)
+
+    def equal(self, name: str, got, want, *, elements: int = 1) -> None:
+        """Demand equality of two plain values."""
+        self._count(1, elements)
+        if got != want:
+            self.fail(f"{name}: expected {want!r}, found {got!r}")
+
+    def same_names(self, name: str, got: Collection[str], want: Collection[str]) -> None:
+        """Demand that two sets of names agree; says which are missing and which should not be there."""
+        got, want = set(got), set(want)
+        self._count(1, len(got | want))
+        for problem, names in (("missing", want - got), ("unexpected", got - want)):
+            if names:
+                self.fail(f"{name}: {len(names)} {problem}: {_first(names)}")
+
+    def bit_equal(self, name: str, got: Mapping, want: Mapping) -> None:
+        """Demand that two dicts of tensors hold the same names, shapes, dtypes and bits."""
+        self.same_names(name, got, want)
+        different = []
+        for key in sorted(got.keys() & want.keys()):
+            self._count(1, want[key].numel())
+            if problem := _difference(got[key], want[key]):
+                different.append(f"{key} ({problem})")
+        if different:
+            self.fail(f"{name}: {len(different)} of {len(want)} tensors differ: {_first(different)}")
+
+    def report(self, name: str, value: float, *, unit: str = "", source: str = "") -> None:
+        """Record a number without holding it against anything."""
+        self.measurements.append(Measurement(name=name, value=value, unit=unit, source=source))
+
+    def note(self, key: str, text: str) -> None:
+        """Record a fact that proves what ran."""
+        self.evidence[key] = text
+
+    def fail(self, message: str) -> None:
+        """Record a failure; the check goes on, so that its message shows all of them."""
+        self.failures.append(message)
+
+    def _hold(self, name, value, bar, relation: Literal["<=", ">="], ok: bool, source: str, unit: str) -> None:
+        value = float(value)
+        self.measurements.append(
+            Measurement(name=name, value=value, bar=bar, relation=relation, unit=unit, source=source, ok=ok)
+        )
+        if not ok:
+            sign = {"<=": "at most", ">=": "at least"}[relation]
+            times = f", {value / bar:.3g} times the bar" if bar and relation == "<=" and math.isfinite(value) else ""
+            self.fail(f"{name}: {value:.6g}{_unit(unit)}, allowed {sign} {bar:.6g}{_unit(unit)}{times}; bar: {source}")
+
+    def _count(self, tensors: int, elements: int) -> None:
+        self.compared.tensors += tensors
+        self.compared.elements += elements
+
+
+def _unit(unit: str) -> str:
+    return f" {unit}" if unit else ""
+
+
+def _first(names: Collection[str], limit: int = 4) -> str:
+    shown = sorted(names)[:limit]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _difference(got, want) -> str | None:
+    import torch
+
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return f"{got.dtype} {tuple(got.shape)} for {want.dtype} {tuple(want.shape)}"
+    if torch.equal(got, want):
+        return None
+    wrong = int((got != want).sum())
+    worst = (got.double() - want.double()).abs().max().item()
+    return f"{wrong} of {want.numel()} elements, by up to {worst:.3g}"

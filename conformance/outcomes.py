@@ -1,0 +1,90 @@
+"""From how a test ended to the outcome of a check, and through pytest's reports to whoever writes them down."""
+
+import json
+
+import pytest
+
+from trncheck.conformance.judge import Judge, KnownDefect
+from trncheck.reports.schema import CheckResult, Curve, Expectation, Outcome
+
+JUDGE = pytest.StashKey[Judge]()
+
+
+class CheckFailed(AssertionError):
+    """What a check compared did not agree; the message is for the report."""
+
+
+class NothingCompared(AssertionError):
+    """A check came to its end without comparing anything."""
+
+
+def conclude(item: pytest.Item) -> None:
+    """Turn what the check's judge collected into its end: return, CheckFailed or NothingCompared."""
+    judge = item.stash.get(JUDGE, None)
+    if judge and judge.failures:
+        raise CheckFailed("\n".join(judge.failures))
+    if judge is None or not judge.compared.tensors:
+        raise NothingCompared("the check ended without comparing anything, so it says nothing")
+
+
+def payload(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport) -> str:
+    """The result as JSON; shortens pytest's own report to the message where that says it all."""
+    from trncheck.conformance.plugin import check_id, level_of
+
+    judge = item.stash.get(JUDGE, None) or Judge()
+    outcome, message = _outcome(call, report)
+    result = CheckResult(
+        id=check_id(item),
+        subject=check_id(item).split(".")[0],
+        title=_title(item),
+        outcome=outcome,
+        message=message,
+        level=level_of(item),
+        target="trn2" if item.get_closest_marker("trn2") else item.config.option.target,
+        required=item.get_closest_marker("informative") is None,
+        compared=judge.compared,
+        measurements=judge.measurements,
+        evidence=judge.evidence,
+        duration_s=round(report.duration, 3),
+    )
+    return json.dumps(
+        {
+            "result": result.model_dump_json(),
+            "curves": [curve.model_dump_json() for curve in judge.curves],
+            "expectations": [expectation.model_dump_json() for expectation in judge.expectations],
+        }
+    )
+
+
+def unpack(data: str) -> dict:
+    """The inverse of ``payload``: arguments for ``Session.add``."""
+    fields = json.loads(data)
+    return {
+        "result": CheckResult.model_validate_json(fields["result"]),
+        "curves": [Curve.model_validate_json(curve) for curve in fields["curves"]],
+        "expectations": [Expectation.model_validate_json(expectation) for expectation in fields["expectations"]],
+    }
+
+
+def _outcome(call: pytest.CallInfo, report: pytest.TestReport) -> tuple[Outcome, str]:
+    error = call.excinfo.value if call.excinfo else None
+    if error is None:
+        return Outcome.PASS, ""
+    if report.skipped:
+        return Outcome.NOT_RUN, str(error.msg)
+    if isinstance(error, KnownDefect):
+        report.outcome, report.wasxfail = "skipped", str(error)
+        return Outcome.EXPECTED_FAIL, str(error)
+    if isinstance(error, NothingCompared):
+        report.longrepr = str(error)
+        return Outcome.NOTHING_COMPARED, str(error)
+    if isinstance(error, CheckFailed) or type(error).__name__ == "RunFailed":
+        report.longrepr = str(error)
+        return Outcome.FAIL, str(error)
+    last = call.excinfo.traceback[-1]
+    return Outcome.FAIL, f"{type(error).__name__}: {error} ({last.path.name}:{last.lineno + 1})"
+
+
+def _title(item: pytest.Item) -> str:
+    """The first paragraph of the check's docstring, on one line."""
+    return " ".join((item.function.__doc__ or item.name).strip().split("\n\n")[0].split())

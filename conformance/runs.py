@@ -1,0 +1,213 @@
+"""The runs that the checks look at. Each is made once per session, when the first check asks for it."""
+
+import functools
+import json
+import math
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trncheck.conformance.cases import Case
+from trncheck.fixtures import corpus
+from trncheck.fixtures.tiny import tiny_folder
+
+STEPS = 20
+RATE = 1e-3
+ROWS, SEQ_LEN = 8, 64
+"""Global batch of the tiny configurations."""
+
+_CONSTANT_RATE = f"--lr_scheduler.warmup_steps 0 --lr_scheduler.decay_ratio 0 {{lr}} {RATE}".format(
+    lr="--optimizer.param_groups.0.optimizer_kwargs.lr"
+)
+_UNCLIPPED = "--training.max_norm 1e9"
+_LOAD = "--checkpoint.enable --checkpoint.initial_load_in_hf"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What plain Transformers gave for the same weights and batches."""
+
+    losses: list[float]
+    logits: object
+    """fp32 tensor (B, L, V) of step 1."""
+    gradients: dict
+    weights: dict
+    """After step 1."""
+
+
+def once(method: Callable) -> Callable:
+    """Cache a method's result, or the exception it raised, by its arguments."""
+    kept: dict = {}
+
+    @functools.wraps(method)
+    def call(self, *args):
+        key = (id(self), *args)
+        if key not in kept:
+            try:
+                kept[key] = (method(self, *args), None)
+            except Exception as error:
+                kept[key] = (None, error)
+        value, error = kept[key]
+        if error:
+            raise error
+        return value
+
+    return call
+
+
+class RunBook:
+    """Runs by what they are for. All folders lie below ``root``."""
+
+    def __init__(self, root: Path, launcher: str, progress: Callable[[str], None] = lambda text: None):
+        self._root = root
+        self._launcher = launcher
+        self._progress = progress
+        self._count = 0
+
+    @once
+    def published_weights(self, model: str) -> Path:
+        """The folder that stands in for published weights."""
+        from trncheck.trainers.published import published_folder
+
+        self._progress(f"published weights of the tiny {model} model, trained unless cached")
+        return published_folder(model)
+
+    @once
+    def published(self, case: Case):
+        """20 steps from the published weights at a constant rate, everything recorded, exported at the end."""
+        return self._run(
+            case,
+            f"--training.steps {STEPS} {_CONSTANT_RATE} {_UNCLIPPED} {_LOAD} --record.batches --record.logit_steps 1"
+            f" --record.gradient_steps 1 --record.weight_steps 0 1 {STEPS} --record.final_logits",
+            weights=self.published_weights(case.model),
+        )
+
+    @once
+    def torchrun(self, case: Case):
+        """The start of ``published`` through a real torchrun."""
+        return self._run(
+            case,
+            f"--training.steps 2 {_CONSTANT_RATE} {_UNCLIPPED} {_LOAD}",
+            weights=self.published_weights(case.model),
+            launcher="torchrun",
+        )
+
+    @once
+    def random(self, case: Case):
+        """20 steps from random initialisation."""
+        return self._run(case, f"--training.steps {STEPS} --record.weight_steps 0")
+
+    @once
+    def stock_experts(self):
+        """One step with torchtitan's own bfloat16 experts from the published weights."""
+        return self._run(
+            Case("native", "moe", 1),
+            f"--training.steps 1 {_UNCLIPPED} {_LOAD}",
+            weights=self.published_weights("moe"),
+            config="qwen3_moe_tiny_stock_experts",
+        )
+
+    @once
+    def exported(self, case: Case, dtype: str, sharded: bool):
+        """One step from the published weights, exported in ``dtype``; ``sharded``: from a source of several files."""
+        source = self.split_weights(case.model) if sharded else self.published_weights(case.model)
+        flags = (
+            f"--training.steps 1 {_LOAD} --checkpoint.export_dtype {dtype} --record.weight_steps 1"
+            " --record.final_logits"
+        )
+        return self._run(case, flags, weights=source)
+
+    @once
+    def reference(self, model: str) -> Reference:
+        """Plain Transformers on the published weights and the corpus' own batches, in a process of its own."""
+        from safetensors.numpy import save_file as save_arrays
+        from safetensors.torch import load_file
+
+        from trncheck.trainers import launch
+        from trncheck.trainers.reference import train_plainly
+
+        out = self._folder(f"reference-{model}")
+        batches = [out / f"batch-{step}.safetensors" for step in range(1, STEPS + 1)]
+        for step, file in enumerate(batches, start=1):
+            save_arrays(corpus.batch(step, ROWS, SEQ_LEN), file)
+        weights = self.published_weights(model)
+        self._progress(f"training plain Transformers on the tiny {model} model")
+        launch.fork([(train_plainly, (weights, batches, [RATE] * STEPS, out), {})], out)
+        return Reference(
+            losses=json.loads((out / "losses.json").read_text()),
+            logits=load_file(out / "logits.safetensors")["logits"],
+            gradients=load_file(out / "gradients.safetensors"),
+            weights=load_file(out / "weights.safetensors"),
+        )
+
+    @once
+    def straight(self, case: Case):
+        """Six steps without a break; the learning rate warms up and decays."""
+        return self._run(case, self._resumable(steps=6), weights=self.published_weights(case.model))
+
+    @once
+    def restarted(self, case: Case):
+        """The same six steps as 2 + 2 + 2, each part a new process that resumes from the dump folder."""
+        folder = self._folder(f"{case}-restarted")
+        for steps in (2, 4, 6):
+            resume = f" --checkpoint.load_step {steps - 2}" if steps > 2 else ""
+            flags = self._resumable(steps=steps) + resume
+            record = self._run(case, flags, weights=self.published_weights(case.model), folder=folder)
+        return record
+
+    def rerun(self, case: Case, *, steps: int, load_step: int):
+        """Train again in the dump folder of ``restarted``; -1 for no ``--checkpoint.load_step``."""
+        done = self.restarted(case)
+        copy = self._folder(f"{case}-rerun")
+        shutil.copytree(done.folder / "checkpoint", copy / "checkpoint")
+        flags = self._resumable(steps=steps) + f" --checkpoint.load_step {load_step}"
+        return self._run(case, flags, weights=self.published_weights(case.model), folder=copy)
+
+    def _resumable(self, *, steps: int) -> str:
+        return (
+            f"--training.steps {steps} --lr_scheduler.total_steps 8 {_LOAD} --checkpoint.interval 2"
+            " --checkpoint.no-last_save_in_hf --checkpoint.no-last_save_model_only"
+        )
+
+    @once
+    def split_weights(self, model: str) -> Path:
+        """The published weights in three files with an index."""
+        import safetensors.torch
+
+        source, folder = self.published_weights(model), self._folder(f"{model}-in-three-files")
+        for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(source / name, folder / name)
+        tensors = {
+            name: tensor
+            for file in source.glob("*.safetensors")
+            for name, tensor in safetensors.torch.load_file(file).items()
+        }
+        parts, index = 3, {}
+        size = math.ceil(len(tensors) / parts)
+        for part in range(parts):
+            file = f"model-{part + 1:05}-of-{parts:05}.safetensors"
+            names = sorted(tensors)[part * size : (part + 1) * size]
+            safetensors.torch.save_file({name: tensors[name] for name in names}, folder / file, {"format": "pt"})
+            index |= dict.fromkeys(names, file)
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+        return folder
+
+    def _run(self, case: Case, flags: str, *, weights=None, folder=None, launcher=None, config=None):
+        from trncheck.trainers import launch
+
+        folder = folder or self._folder(str(case))
+        self._progress(f"training {config or case.config} on {case.ranks} rank{'s' * (case.ranks > 1)}")
+        return launch.run(
+            config or case.config,
+            dump_folder=folder,
+            flags=["--hf_assets_path", str(weights or tiny_folder(case.model)), *flags.split()],
+            world_size=case.ranks,
+            launcher=launcher or self._launcher,
+        )
+
+    def _folder(self, name: str) -> Path:
+        self._count += 1
+        folder = self._root / f"{self._count:03}-{name}"
+        folder.mkdir(parents=True)
+        return folder

@@ -1,0 +1,69 @@
+"""The report of a run in the making: starts it, takes results as they come, closes it with a verdict."""
+
+import time
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from trncheck.conformance import environment, pins, policy
+from trncheck.fixtures.manifest import Release
+from trncheck.reports.schema import CheckResult, Curve, Expectation, Report
+from trncheck.reports.store import RunFolder, new_run_id
+
+SEED = 42
+"""Seed of every training run (``debug.seed`` of the configurations)."""
+
+
+class Session:
+    """One conformance run. The report on disk is up to date after every result."""
+
+    def __init__(self, *, release: Release, target: str, level: str, command: str, results: Path):
+        self.release = release
+        rows, stack = pins.inspect_pins(release, target)
+        self._clock = time.monotonic()
+        self.report = Report(
+            run_id=new_run_id(),
+            kit_version=version("trncheck"),
+            kit_commit=environment.kit_commit(),
+            release=release.version,
+            release_date=str(release.date),
+            target=target,
+            level=level,
+            command=command,
+            seed=SEED,
+            started=_now(),
+            verdict=policy.verdict(release.version, target, [], 0, finished=False),
+            environment=environment.describe_environment(),
+            stack=stack,
+            pins=rows,
+        )
+        self.expected: set[str] = set()
+        """Ids of all checks of the level, selected or not."""
+        self.folder = RunFolder.create(results, self.report)
+
+    def add(self, result: CheckResult, curves: list[Curve] = (), expectations: list[Expectation] = ()) -> None:
+        """Take one check's result and write the report."""
+        self.report.results.append(result)
+        self.report.curves.extend(curves)
+        self.report.expectations.extend(expectations)
+        self._judge(finished=False)
+        self.folder.write(self.report)
+
+    def finish(self, *, by_itself: bool) -> None:
+        """Give the verdict and write every form of the report; ``by_itself`` is False for an interrupted run."""
+        report = self.report
+        report.complete = by_itself
+        report.finished = _now()
+        report.duration_s = round(time.monotonic() - self._clock, 1)
+        report.curves.sort(key=lambda curve: (curve.group, curve.model, not curve.reference, curve.name))
+        self._judge(finished=by_itself)
+        self.folder.finish(report)
+
+    def _judge(self, *, finished: bool) -> None:
+        report = self.report
+        unselected = len(self.expected - {result.id for result in report.results}) if finished else 0
+        report.verdict = policy.verdict(report.release, report.target, report.results, unselected, finished)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,123 @@
+"""Is the exported model a Hugging Face folder that stock Transformers loads, with exactly the trainer's weights?"""
+
+import json
+
+import pytest
+
+from trncheck.conformance.cases import Case, each_case
+from trncheck.conformance.export_files import read_headers
+
+_SAFETENSORS_DTYPE = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+# Some readers refuse a longer header.
+_HEADER_LIMIT = 25_000_000
+
+each_export = pytest.mark.parametrize(
+    ("dtype", "sharded"),
+    [("bfloat16", False), ("float16", False), ("float32", True)],
+    ids=["bfloat16", "float16", "several-files"],
+)
+
+
+@each_case()
+def test_structure(judge, runs, case):
+    """The folder is complete: the source's keys and shapes, index and headers agree, format marked, config kept."""
+    _hold_structure(judge, runs.published(case).export, runs.published_weights(case.model), "float32")
+
+
+@each_case()
+def test_reload(judge, runs, reloader, case):
+    """A fresh process loads it with stock AutoModelForCausalLM: nothing missing, unexpected or mismatched."""
+    _hold_reload(judge, _reload(reloader, runs.published(case)), case)
+
+
+@each_case()
+def test_weights(judge, runs, reloader, case):
+    """What the fresh process loaded is the trainer's last state, every tensor bit for bit."""
+    run = runs.published(case)
+    judge.bit_equal("reloaded weights", _reload(reloader, run).weights, run.weights(len(run.steps)))
+
+
+@each_case()
+def test_logits(judge, runs, reloader, case):
+    """The reloaded model gives the trainer's logits on the last batch."""
+    run = runs.published(case)
+    got, want = _reload(reloader, run).logits, run.final_logits()
+    scale = want.abs().max().item()
+    judge.at_most(
+        "largest |difference of logits|",
+        (got - want).abs().max().item(),
+        64 * 2.0**-23 * scale,
+        source=f"64 fp32 ulp at the largest logit, {scale:.3g}",
+        elements=want.numel(),
+    )
+
+
+@pytest.mark.level("standard")
+@each_export
+@pytest.mark.parametrize("model", ["dense-tied", "moe"])
+def test_export_as_asked(judge, runs, reloader, model, dtype, sharded):
+    """The export has the dtype that was asked for and the source's split into files, and reloads to the same values."""
+    import torch
+
+    case = Case("native", model, 2)
+    run = runs.exported(case, dtype, sharded)
+    source = runs.split_weights(model) if sharded else runs.published_weights(model)
+    _hold_structure(judge, run.export, source, dtype)
+    judge.equal("number of weight files", len(list(run.export.glob("*.safetensors"))), 3 if sharded else 1)
+    reloaded = _reload(reloader, run)
+    _hold_reload(judge, reloaded, case, dtype)
+    cast = {name: tensor.to(getattr(torch, dtype)) for name, tensor in run.weights(1).items()}
+    judge.bit_equal("reloaded weights", reloaded.weights, cast)
+
+
+def _reload(reloader, run):
+    return reloader(run.export, run.final_batch(), run.final_batch())
+
+
+def _hold_structure(judge, folder, source, dtype: str) -> None:
+    files, wanted = read_headers(folder), read_headers(source)
+    judge.same_names("tensors in the files", files.headers, wanted.headers)
+    for name in sorted(files.headers.keys() & wanted.headers.keys()):
+        judge.equal(f"{name}: shape", files.headers[name].shape, wanted.headers[name].shape)
+        judge.equal(f"{name}: dtype", files.headers[name].dtype, _SAFETENSORS_DTYPE[dtype])
+    judge.equal("tensors that several files hold", files.repeated, [])
+    judge.equal("format marks", set(files.formats.values()), {"pt"}, elements=len(files.formats))
+    judge.at_most(
+        "largest header",
+        max(files.header_bytes.values(), default=0),
+        _HEADER_LIMIT,
+        unit="bytes",
+        source="the limit of the strictest known reader",
+    )
+    if len(files.formats) > 1 or files.index is not None:
+        judge.equal("index.json is there", files.index is not None, True)
+        judge.equal(
+            "index against headers",
+            files.index,
+            {name: header.file for name, header in files.headers.items()},
+            elements=len(files.headers),
+        )
+    config, original = (json.loads((path / "config.json").read_text()) for path in (folder, source))
+    judge.equal("config.json", config, original | {"dtype": dtype}, elements=len(original))
+
+
+def _hold_reload(judge, reloaded, case, dtype: str = "float32") -> None:
+    facts = reloaded.facts
+    for key in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_messages"):
+        judge.equal(key.replace("_", " "), facts[key], [], elements=len(reloaded.weights))
+    judge.equal("dtypes of the parameters", facts["dtypes"], [dtype])
+    judge.equal("head is the embedding", facts["tied"], case.model == "dense-tied")
+    judge.equal("tokenizer's words", facts["vocabulary"], facts["vocab_size"])
+    judge.note("loaded as", facts["class"])
+
+
+@each_case(where=lambda case: case.model != "moe")
+def test_head(judge, runs, case):
+    """A tied head is left out of the files; an untied one is in them."""
+    headers = read_headers(runs.published(case).export).headers
+    judge.equal(
+        "lm_head.weight is in the files",
+        "lm_head.weight" in headers,
+        case.model == "dense-untied",
+        elements=len(headers),
+    )
