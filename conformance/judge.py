@@ -1,9 +1,9 @@
 """What a check says of what it compared. A check that compares nothing has not passed."""
 
-import math
 from collections.abc import Collection, Mapping
 from typing import Literal
 
+from trncheck.conformance.bars import Bar
 from trncheck.reports.schema import Compared, Curve, Expectation, Measurement
 
 
@@ -22,19 +22,13 @@ class Judge:
         self.expectations: list[Expectation] = []
         self.failures: list[str] = []
 
-    def at_most(
-        self, name: str, value: float, bar: float, *, source: str, unit: str = "", tensors: int = 1, elements: int = 1
-    ) -> None:
-        """Hold a number against its largest allowed value; NaN misses every bar."""
-        self._hold(name, value, bar, "<=", value <= bar, source, unit)
-        self._count(tensors, elements)
+    def at_most(self, name: str, value: float, bar: Bar, *, unit: str = "", elements: int = 1) -> None:
+        """Hold a number, drawn from ``elements`` elements, against its largest allowed value; NaN misses every bar."""
+        self._hold(name, float(value), bar, "<=", value <= bar.value, unit, elements)
 
-    def at_least(
-        self, name: str, value: float, bar: float, *, source: str, unit: str = "", tensors: int = 1, elements: int = 1
-    ) -> None:
-        """Hold a number against its smallest allowed value; NaN misses every bar."""
-        self._hold(name, value, bar, ">=", value >= bar, source, unit)
-        self._count(tensors, elements)
+    def at_least(self, name: str, value: float, bar: Bar, *, unit: str = "", elements: int = 1) -> None:
+        """Hold a number, drawn from ``elements`` elements, against its smallest allowed value; NaN misses every bar."""
+        self._hold(name, float(value), bar, ">=", value >= bar.value, unit, elements)
 
     def equal(self, name: str, got, want, *, elements: int = 1) -> None:
         """Demand equality of two plain values."""
@@ -73,23 +67,21 @@ class Judge:
         """Record a failure; the check goes on, so that its message shows all of them."""
         self.failures.append(message)
 
-    def _hold(self, name, value, bar, relation: Literal["<=", ">="], ok: bool, source: str, unit: str) -> None:
-        value = float(value)
+    def _hold(
+        self, name: str, value: float, bar: Bar, relation: Literal["<=", ">="], ok: bool, unit: str, elements: int
+    ) -> None:
+        self._count(1, elements)
         self.measurements.append(
-            Measurement(name=name, value=value, bar=bar, relation=relation, unit=unit, source=source, ok=ok)
+            Measurement(name=name, value=value, bar=bar.value, relation=relation, unit=unit, source=bar.source, ok=ok)
         )
         if not ok:
             sign = {"<=": "at most", ">=": "at least"}[relation]
-            times = f", {value / bar:.3g} times the bar" if bar and relation == "<=" and math.isfinite(value) else ""
-            self.fail(f"{name}: {value:.6g}{_unit(unit)}, allowed {sign} {bar:.6g}{_unit(unit)}{times}; bar: {source}")
+            space = f" {unit}" if unit else ""
+            self.fail(f"{name}: {value:.6g}{space}, allowed {sign} {bar.value:.6g}{space}; bar: {bar.source}")
 
     def _count(self, tensors: int, elements: int) -> None:
         self.compared.tensors += tensors
         self.compared.elements += elements
-
-
-def _unit(unit: str) -> str:
-    return f" {unit}" if unit else ""
 
 
 def _first(names: Collection[str], limit: int = 4) -> str:

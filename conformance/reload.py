@@ -1,7 +1,7 @@
 """Exported folders, loaded by stock Transformers in processes that have never seen torchtitan.
 
 ``python -m trncheck.conformance.reload`` imports Transformers once and forks a fresh child for every request, a JSON
-line on its standard input: ``{"folder", "batch", "first_batch", "out"}``. Each child writes ``out``/``reload.json``.
+line on its standard input: ``{"folder", "out"}``. Each child reads batches from ``out`` and writes its finds there.
 """
 
 import json
@@ -44,7 +44,7 @@ class Reloader:
 
     def __init__(self, scratch: Path):
         self._scratch = scratch
-        self._count = 0
+        self._done: dict[Path, Reloaded] = {}
 
     def __enter__(self):
         environment = os.environ | {"PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
@@ -63,22 +63,26 @@ class Reloader:
         self._process.stdin.close()
         self._process.wait(timeout=30)
 
-    def __call__(self, folder: Path, batch: dict, first_batch: dict) -> Reloaded:
-        """Load ``folder`` with ``AutoModelForCausalLM``, and run ``batch`` and ``first_batch`` through it."""
+    def __call__(self, run) -> Reloaded:
+        """Load the export of ``run`` with ``AutoModelForCausalLM``; its last and first batch are run through it."""
+        if run.export not in self._done:
+            self._done[run.export] = self._ask(run)
+        return self._done[run.export]
+
+    def _ask(self, run) -> Reloaded:
         from safetensors.torch import save_file
 
-        self._count += 1
-        out = self._scratch / f"{self._count:03}"
+        out = self._scratch / f"{len(self._done):03}"
         out.mkdir()
-        save_file(batch, out / "batch.safetensors")
-        save_file(first_batch, out / "first_batch.safetensors")
-        self._process.stdin.write(json.dumps({"folder": str(folder), "out": str(out)}) + "\n")
+        save_file(run.final_batch(), out / "batch.safetensors")
+        save_file(run.batch(1), out / "first_batch.safetensors")
+        self._process.stdin.write(json.dumps({"folder": str(run.export), "out": str(out)}) + "\n")
         self._process.stdin.flush()
         if not self._process.stdout.readline():
             raise ReloadFailed(f"the fresh process died; see {self._scratch / 'reload.log'}")
         facts = json.loads((out / "reload.json").read_text())
         if error := facts.get("error"):
-            raise ReloadFailed(f"stock Transformers cannot load {folder}: {error}")
+            raise ReloadFailed(f"stock Transformers cannot load {run.export}: {error}")
         return Reloaded(out, facts)
 
 
@@ -86,7 +90,9 @@ def _serve() -> None:
     import multiprocessing
 
     import torch
-    import transformers  # noqa: F401
+    from transformers import AutoTokenizer, Qwen3ForCausalLM, Qwen3MoeForCausalLM  # noqa: F401
+
+    import trncheck.trainers.reference  # noqa: F401
 
     torch.set_num_threads(1)
     answers = os.fdopen(os.dup(1), "w", buffering=1)

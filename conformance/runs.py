@@ -113,8 +113,8 @@ class RunBook:
         """One step from the published weights, exported in ``dtype``; ``sharded``: from a source of several files."""
         source = self.split_weights(case.model) if sharded else self.published_weights(case.model)
         flags = (
-            f"--training.steps 1 {_LOAD} --checkpoint.export_dtype {dtype} --record.weight_steps 1"
-            " --record.final_logits"
+            f"--training.steps 1 {_LOAD} --checkpoint.export_dtype {dtype} --record.batches"
+            " --record.weight_steps 1 --record.final_logits"
         )
         return self._run(case, flags, weights=source)
 
@@ -140,6 +140,40 @@ class RunBook:
             gradients=load_file(out / "gradients.safetensors"),
             weights=load_file(out / "weights.safetensors"),
         )
+
+    @once
+    def full_size(self):
+        """One step of the whole Qwen3-0.6B geometry from random initialisation, on the corpus."""
+        from trncheck.fixtures.tiny import bare_folder
+
+        return self._run(
+            Case("native", "dense-tied", 1),
+            "--training.steps 1 --training.local_batch_size 8 --training.seq_len 64",
+            weights=bare_folder("Qwen3-0.6B"),
+            config="qwen3_native_0_6b_corpus",
+        )
+
+    @once
+    def described(self, config: str, published: str) -> dict:
+        """What ``config`` builds on the meta device, beside the config.json of a published model."""
+        from trncheck.fixtures.geometry import PUBLISHED
+        from trncheck.trainers import launch
+        from trncheck.trainers.describe import describe
+
+        folder = self._folder(f"{config}-described")
+        PUBLISHED[published].write_config(folder)
+        launch.fork([(describe, (config, folder, folder / "described.json"), {})], folder)
+        return json.loads((folder / "described.json").read_text())
+
+    @once
+    def stock(self, config: str) -> dict:
+        """What stock torchtitan, without our repairs, leaves wrong in ``config``."""
+        from trncheck.trainers import launch
+        from trncheck.trainers.stock import inspect_stock
+
+        folder = self._folder(f"{config}-stock")
+        launch.fork_ranks(inspect_stock, (config, folder, folder / "stock.json"), 1, folder)
+        return json.loads((folder / "stock.json").read_text())
 
     @once
     def straight(self, case: Case):

@@ -2,13 +2,24 @@
 
 import pytest
 
+from trncheck.conformance import bars
 from trncheck.conformance.cases import Case, each_case
 from trncheck.conformance.compare import relative_errors
+from trncheck.conformance.judge import KnownDefect
 from trncheck.conformance.runs import RATE, ROWS, SEQ_LEN, STEPS
 from trncheck.fixtures import corpus
+from trncheck.fixtures.geometry import PUBLISHED, PUBLISHED_PARAMETERS
 from trncheck.reports.schema import Curve
 
-FP32_EPS = 2.0**-23
+REAL_CONFIGS = {
+    "qwen3_native_0_6b": "Qwen3-0.6B",
+    "qwen3_native_4b_instruct_2507": "Qwen3-4B-Instruct-2507",
+    "qwen3_moe_30b_a3b": "Qwen3-30B-A3B",
+    "qwen3_moe_30b_a3b_4layers_64experts": "Qwen3-30B-A3B, 4 layers x 64 experts",
+    "qwen3_hf_0_6b": "Qwen3-0.6B",
+    "qwen3_hf_4b_instruct_2507": "Qwen3-4B-Instruct-2507",
+    "qwen3_hf_30b_a3b": "Qwen3-30B-A3B",
+}
 
 
 @each_case()
@@ -19,8 +30,9 @@ def test_batch(judge, runs, case):
         got, want = run.batch(step), corpus.batch(step, ROWS, SEQ_LEN)
         judge.same_names(f"step {step}", got, want)
         for name in sorted(got.keys() & want.keys()):
-            wrong = int((got[name].numpy() != want[name]).sum()) if got[name].shape == want[name].shape else -1
-            judge.equal(f"step {step}, {name}: elements that differ", wrong, 0, elements=want[name].size)
+            judge.equal(f"step {step}, shape of {name}", tuple(got[name].shape), want[name].shape)
+            same = got[name].numpy().tolist() == want[name].tolist()
+            judge.equal(f"step {step}, {name} as the corpus has it", same, True, elements=want[name].size)
 
 
 @each_case()
@@ -28,46 +40,27 @@ def test_logits(judge, runs, case):
     """Logits of the first batch equal plain Transformers'."""
     got, want = runs.published(case).logits(1), runs.reference(case.model).logits
     judge.equal("shape", tuple(got.shape), tuple(want.shape))
-    scale = want.abs().max().item()
-    judge.at_most(
-        "largest |difference of logits|",
-        (got - want).abs().max().item(),
-        64 * FP32_EPS * scale,
-        source=f"64 fp32 ulp at the largest logit, {scale:.3g}; other kernels round about D = 64 sums differently",
-        elements=want.numel(),
-    )
+    largest = (got - want).abs().max().item()
+    judge.at_most("largest |difference|", largest, bars.logits(want.abs().max().item()), elements=want.numel())
 
 
 @each_case()
 def test_gradients(judge, runs, case):
     """Gradients of the first step equal plain Transformers', by parameter group."""
-    run, reference = runs.published(case), runs.reference(case.model)
-    got, want = run.gradients(1), reference.gradients
+    got, want = runs.published(case).gradients(1), runs.reference(case.model).gradients
     judge.same_names("parameters with a gradient", got, want)
-    _hold_groups(
-        judge,
-        "gradient",
-        relative_errors(got, want),
-        1e-5,
-        "backward passes of both kernels in fp32 differ by 1.3e-6 at most where both are right; 8 times that",
-    )
+    _hold_groups(judge, "gradient", relative_errors(got, want), bars.GRADIENT)
 
 
 @each_case()
 def test_update(judge, runs, case):
     """One optimizer step later the weights still agree with plain Transformers trained by plain AdamW."""
-    run, reference = runs.published(case), runs.reference(case.model)
+    run, want = runs.published(case), runs.reference(case.model).weights
     start = run.weights(0)
-    judge.same_names("weights", start, reference.weights)
+    judge.same_names("weights", start, want)
     judge.equal("learning rate of step 1", run.steps[0].lr, RATE)
-    moved = {name: reference.weights[name] - start[name] for name in start.keys() & reference.weights.keys()}
-    _hold_groups(
-        judge,
-        "update",
-        relative_errors(run.weights(1), reference.weights, moved),
-        5e-3,
-        "AdamW's first step divides a gradient by its own size, so that rounding shows where a gradient is near zero; 2.6e-4 seen, 20 times that",
-    )
+    moved = {name: want[name] - start[name] for name in start.keys() & want.keys()}
+    _hold_groups(judge, "update", relative_errors(run.weights(1), want, moved), bars.UPDATE)
 
 
 @each_case()
@@ -76,28 +69,16 @@ def test_trajectory(judge, runs, case):
     run, reference = runs.published(case), runs.reference(case.model)
     judge.equal("steps", len(run.losses), len(reference.losses))
     gaps = [abs(a - b) for a, b in zip(run.losses, reference.losses, strict=False)]
-    judge.at_most(
-        "largest |difference of loss|",
-        max(gaps),
-        1e-4,
-        unit="nat",
-        source="rounding grows through AdamW; 5e-7 seen over 20 steps, a wrong scale or mask costs 1e-3 in the first",
-        elements=len(gaps),
-    )
-    if case.ranks == 1 or case.model == "moe":
+    judge.at_most("largest |difference of loss|", max(gaps), bars.TRAJECTORY, unit="nat", elements=len(gaps))
+    if case.level == "smoke":
         _draw(judge, case, run, reference)
 
 
+@pytest.mark.level("standard")
 def test_stock_experts(judge, runs):
-    """torchtitan's own bfloat16 experts start at plain Transformers' loss within bfloat16's rounding."""
+    """torchtitan's own bfloat16 experts start at plain Transformers' loss, within bfloat16's rounding."""
     gap = abs(runs.stock_experts().losses[0] - runs.reference("moe").losses[0])
-    judge.at_most(
-        "|difference of step-1 loss|",
-        gap,
-        2e-3,
-        unit="nat",
-        source="2^-9 relative rounding of three products in each of 2 layers, averaged over 512 tokens; 7e-5 seen",
-    )
+    judge.at_most("|difference of step-1 loss|", gap, bars.STOCK_EXPERTS, unit="nat", elements=ROWS * SEQ_LEN)
 
 
 @pytest.mark.level("standard")
@@ -105,20 +86,59 @@ def test_torchrun(judge, runs):
     """A real torchrun with two ranks gives the losses of ranks started by forking, bit for bit."""
     case = Case("native", "dense-tied", 2)
     run, forked = runs.torchrun(case), runs.published(case)
-    judge.equal("losses of the first two steps", run.losses, forked.losses[:2], elements=2)
-    judge.equal(
-        "hashes of the first two batches",
-        [s.tokens for s in run.steps],
-        [s.tokens for s in forked.steps[:2]],
-        elements=2,
-    )
+    for got, want in zip(run.steps, forked.steps, strict=False):
+        judge.equal(f"loss of step {want.step}", got.loss, want.loss)
+        judge.equal(f"batch of step {want.step}", got.tokens, want.tokens)
 
 
-def _hold_groups(judge, what: str, errors: dict, bar: float, source: str) -> None:
+@pytest.mark.level("standard")
+@pytest.mark.parametrize("config", REAL_CONFIGS)
+def test_geometry(judge, runs, config):
+    """A configuration of real size builds the published model: every field of config.json, and the parameter count."""
+    name = REAL_CONFIGS[config]
+    built = runs.described(config, name)
+    published = vars(PUBLISHED[name]) | {"parameters": PUBLISHED_PARAMETERS[name]}
+    for field, value in built.items():
+        judge.equal(field, value, published[field])
+
+
+@pytest.mark.informative
+@pytest.mark.level("standard")
+def test_watch_rotary(judge, runs):
+    """Stock torchtitan initialises the rotary frequencies of the Transformers path."""
+    bad = [name for name in runs.stock("qwen3_hf_tiny")["uninitialised"] if "inv_freq" in name]
+    _watch(judge, bad, "leaves these uninitialised", "upstream issue 4783")
+
+
+@pytest.mark.informative
+@pytest.mark.level("standard")
+def test_watch_moe_start(judge, runs):
+    """Stock torchtitan initialises the MoE modules that it puts into a Transformers model."""
+    bad = [name for name in runs.stock("qwen3_hf_moe_tiny")["uninitialised"] if ".mlp." in name]
+    _watch(judge, bad, "leaves these uninitialised", "seen in torchtitan 0.3.0")
+
+
+@pytest.mark.informative
+@pytest.mark.level("standard")
+def test_watch_moe_export(judge, runs):
+    """Stock torchtitan exports the experts of the Transformers path under names that Transformers loads."""
+    exported = set(runs.stock("qwen3_hf_moe_tiny")["exported"])
+    wanted = runs.reference("moe").weights.keys()
+    _watch(judge, sorted(wanted - exported), "does not export these", "seen in torchtitan 0.3.0")
+
+
+def _watch(judge, wrong: list[str], what: str, where: str) -> None:
+    """Known defects of the stock backend; once one is gone, this check passes and its repair can go."""
+    judge.note("repair", "needed" if wrong else "no longer needed: remove it")
+    judge.equal("defects", len(wrong), 0)
+    if wrong:
+        judge.failures.clear()
+        raise KnownDefect(f"stock torchtitan {what}: {', '.join(wrong[:3])} ({len(wrong)} in all); {where}")
+
+
+def _hold_groups(judge, what: str, errors: dict, bar: bars.Bar) -> None:
     for group, (error, name, elements) in sorted(errors.items()):
-        judge.at_most(
-            f"{what} of {group}, relative error (worst: {name})", error, bar, source=source, elements=elements
-        )
+        judge.at_most(f"{what} of {group}, relative error, worst in {name}", error, bar, elements=elements)
 
 
 def _draw(judge, case, run, reference) -> None:
@@ -127,13 +147,8 @@ def _draw(judge, case, run, reference) -> None:
     if case.path == "native":
         curves[f"plain Transformers, {case.model}"] = (reference.losses, True)
     for name, (losses, is_reference) in curves.items():
+        steps = list(range(1, len(losses) + 1))
+        group = "from published tiny weights"
         judge.curves.append(
-            Curve(
-                name=name,
-                group="from published tiny weights",
-                model=case.model,
-                steps=list(range(1, len(losses) + 1)),
-                losses=losses,
-                reference=is_reference,
-            )
+            Curve(name=name, group=group, model=case.model, steps=steps, losses=losses, reference=is_reference)
         )

@@ -22,7 +22,7 @@ from torchtitan.models.qwen3 import model_registry
 from torchtitan.protocols.model_spec import ModelSpec
 
 from trncheck.fixtures.geometry import PUBLISHED, TINY
-from trncheck.fixtures.tiny import tiny_folder
+from trncheck.fixtures.tiny import bare_folder, tiny_folder
 from trncheck.trainers import native, transformers_model
 from trncheck.trainers.data import CorpusDataLoader
 from trncheck.trainers.experts import same_dtype
@@ -64,6 +64,14 @@ def qwen3_hf_moe_tiny() -> TransformersTrainer.Config:
 
 def qwen3_native_0_6b() -> NativeTrainer.Config:
     return _real(NativeTrainer, model_registry("0.6B"), "Qwen3-0.6B")
+
+
+def qwen3_native_0_6b_corpus() -> NativeTrainer.Config:
+    """The whole 0.6B geometry on the generated corpus, in fp32 and without downloads; for a random start."""
+    config = _tiny(NativeTrainer, model_registry("0.6B"), "dense-tied")
+    config.loss = CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(config.model_spec))
+    config.hf_assets_path = str(bare_folder("Qwen3-0.6B"))
+    return config
 
 
 def qwen3_native_4b_instruct_2507() -> NativeTrainer.Config:

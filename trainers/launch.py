@@ -43,10 +43,15 @@ def run(
     if launcher == "torchrun":
         _torchrun(flags, world_size, dump_folder, timeout)
     else:
-        with _rendezvous(world_size) as environment:
-            calls = [(train, (flags,), environment | {"RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(world_size)]
-            fork(calls, dump_folder, timeout)
+        fork_ranks(train, (flags,), world_size, dump_folder, timeout)
     return RunRecord(dump_folder, world_size)
+
+
+def fork_ranks(function: Callable, arguments: tuple, world_size: int, log_folder: Path, timeout: float = 300) -> None:
+    """Run ``function`` in ``world_size`` forked children with the environment that torchrun gives its ranks."""
+    with _rendezvous(world_size) as environment:
+        ranks = [environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(world_size)]
+        fork([(function, arguments, rank) for rank in ranks], log_folder, timeout)
 
 
 def fork(calls: Sequence[tuple[Callable, tuple, dict[str, str]]], log_folder: Path, timeout: float = 300) -> None:
@@ -83,7 +88,7 @@ def warm_up() -> None:
     import torch
 
     torch.set_num_threads(1)
-    from trncheck.trainers import config_registry, reference  # noqa: F401
+    from trncheck.trainers import config_registry, describe, reference, stock  # noqa: F401
 
 
 def _child(function: Callable, arguments: tuple, environment: dict[str, str], log: Path) -> None:

@@ -1,0 +1,53 @@
+"""Every bar of the suite, with where it comes from. Declared before a run, never fitted to one."""
+
+import math
+from typing import NamedTuple
+
+FP32_EPS = 2.0**-23
+
+
+class Bar(NamedTuple):
+    """A limit and its reason."""
+
+    value: float
+    source: str
+
+
+STEP1_LOSS = Bar(1e-5, "fp32 rounding of a mean over 512 tokens; 5e-7 seen where both sides are right")
+TRAJECTORY = Bar(
+    1e-4, "rounding grows through AdamW, 5e-7 seen over 20 steps; a wrong scale or mask costs 1e-3 in the first"
+)
+GRADIENT = Bar(1e-5, "8 times the 1.3e-6 seen between backward kernels that are right, in fp32")
+UPDATE = Bar(
+    5e-3,
+    "AdamW's first step divides a gradient by its own size, so that rounding shows where it is near zero; "
+    "20 times the 2.6e-4 seen",
+)
+STOCK_EXPERTS = Bar(
+    2e-3, "bfloat16 rounds three products of each expert to 2^-9; averages out over 512 tokens, 7e-5 seen"
+)
+LEARNING_RANDOM = Bar(0.3, "0.45 to 2.2 seen within 20 steps, and batches differ by 0.1")
+LEARNING_PUBLISHED = Bar(0.1, "a third of the smallest fall seen; without an update it is zero")
+HEADER_SIZE = Bar(25_000_000, "the limit of the strictest reader known")
+FULL_SIZE_START = Bar(0.1, "3.5 standard errors: logits have deviation sigma sqrt(D) = 0.64, 512 tokens")
+
+
+def logits(largest: float) -> Bar:
+    """For the largest difference between two sets of logits whose largest value is ``largest``."""
+    return Bar(
+        64 * FP32_EPS * largest,
+        f"64 fp32 ulp at the largest logit, {largest:.3g}; kernels order their sums differently",
+    )
+
+
+def random_start(sigma: float, hidden_size: int, pairs: int) -> Bar:
+    """For the distance of a random start from its prediction, over ``pairs`` distinct (input, label) pairs."""
+    return Bar(
+        4 * sigma * math.sqrt(hidden_size / pairs),
+        f"4 standard errors: a label's logit has deviation sigma sqrt(D), {pairs} distinct (input, label) pairs",
+    )
+
+
+def far_from_random(vocab_size: int) -> Bar:
+    """For the loss of published weights."""
+    return Bar(math.log(vocab_size) / 2, "half of ln V, which the published weights were trained to beat")
