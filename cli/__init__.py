@@ -1,5 +1,91 @@
-"""The command line: one verb per function, each of which calls one room."""
+"""The command line: thin verbs, each of which calls one room. Nothing heavy is imported before a verb needs it."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from trncheck.conformance.options import OPTIONS
+
+USAGE_ERROR = 2
+_PYTEST_USAGE_ERROR = 4
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point of ``trncheck``: 0 when nothing failed, 1 when something did, 2 for bad input."""
+    parser = argparse.ArgumentParser(
+        prog="trncheck",
+        description="Can this AWS Neuron release be trusted to train Qwen3 on Trainium2 with torchtitan?",
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+
+    verb = verbs.add_parser("run", help="judge a release and write a report", epilog="Takes pytest's options as well.")
+    for flag, how in OPTIONS.items():
+        verb.add_argument(flag, **how)
+    verb.set_defaults(call=_run)
+
+    verb = verbs.add_parser("train", help="train one configuration through torchrun")
+    verb.add_argument("config", help="a configuration, e.g. qwen3_native_tiny")
+    verb.add_argument("--ranks", type=int, default=1, help="processes on this machine (default: %(default)s)")
+    verb.set_defaults(call=_train)
+
+    verb = verbs.add_parser("report", help="write the pages of a finished or killed run again")
+    verb.add_argument("path", type=Path, help="a report.json or its folder")
+    verb.set_defaults(call=_report)
+
+    verb = verbs.add_parser("releases", help="list the Neuron releases that the kit knows")
+    verb.set_defaults(call=_releases)
+
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options, rest = parser.parse_known_args(arguments)
+    if options.call is _run:
+        rest = arguments[1:]
+    elif rest and options.call is not _train:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    try:
+        return options.call(options, rest)
+    except ValueError as error:
+        print(f"trncheck {options.verb}: {error}", file=sys.stderr)
+        return USAGE_ERROR
+
+
+def _run(_options, rest: list[str]) -> int:
+    import pytest
+
+    # The suite is the same from every folder, so a pytest configuration of this folder does not count.
+    isolated = ["-c", os.devnull, "--rootdir", os.curdir, "-p", "no:cacheprovider", "-W", "ignore::DeprecationWarning"]
+    status = int(pytest.main(["--pyargs", "trncheck.conformance", "-v", *isolated, *rest]))
+    return USAGE_ERROR if status == _PYTEST_USAGE_ERROR else status
+
+
+def _train(options, rest: list[str]) -> int:
+    import logging
+    import subprocess
+
+    from trncheck.trainers import job
+
+    # What is wrong with the input is said here once, in one line, and not by every rank; warnings are theirs.
+    logging.disable(logging.WARNING)
+    job.parse(["--config", options.config, *rest])
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={options.ranks}"]
+    command = [*launcher, "-m", "trncheck.trainers", "--config", options.config, *rest]
+    environment = {"OMP_NUM_THREADS": "1"} | os.environ | {"PYTHONSAFEPATH": "1"}
+    return subprocess.run(command, env=environment, check=False).returncode
+
+
+def _report(options, _rest: list[str]) -> int:
+    from trncheck.reports.store import RunFolder, load_report
+
+    folder = RunFolder(options.path if options.path.is_dir() else options.path.parent)
+    folder.finish(load_report(options.path))
+    print(folder.page)
+    return 0
+
+
+def _releases(_options, _rest: list[str]) -> int:
+    from trncheck.fixtures.manifest import available_releases, load_release
+
+    for version in available_releases():
+        release = load_release(version)
+        print(f"{release.version}  {release.date}  {release.title}")
     return 0

@@ -4,6 +4,7 @@ import pytest
 
 from trncheck.conformance.judge import Judge
 from trncheck.conformance.outcomes import JUDGE
+from trncheck.conformance.plugin import RELEASE
 
 
 @pytest.fixture
@@ -34,9 +35,7 @@ def reloader(runs, tmp_path_factory):
 @pytest.fixture(scope="session")
 def release(request):
     """The manifest of the release under judgement."""
-    from trncheck.fixtures.manifest import available_releases, load_release
-
-    return load_release(request.config.option.release or available_releases()[-1])
+    return request.config.stash[RELEASE]
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Errors between two sets of tensors, by parameter group."""
 
+import math
 import re
 from collections.abc import Mapping
 
@@ -33,7 +34,7 @@ def relative_errors(got: Mapping, want: Mapping, scale: Mapping | None = None) -
         error = difference / reference if reference else (0.0 if difference == 0 else float("inf"))
         group = parameter_group(name)
         worst, worst_name, elements = errors.get(group, (-1.0, "", 0))
-        if not error <= worst:
+        if not (error <= worst or math.isnan(worst)):
             worst, worst_name = error, name
         errors[group] = (worst, worst_name, elements + want[name].numel())
     return errors

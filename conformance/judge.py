@@ -95,8 +95,12 @@ def _difference(got, want) -> str | None:
 
     if got.dtype != want.dtype or got.shape != want.shape:
         return f"{got.dtype} {tuple(got.shape)} for {want.dtype} {tuple(want.shape)}"
-    if torch.equal(got, want):
+    # As bytes, because a NaN equals nothing and -0.0 equals 0.0.
+    bits_got, bits_want = (
+        tensor.reshape(-1).view(torch.uint8).reshape(tensor.numel(), tensor.element_size()) for tensor in (got, want)
+    )
+    wrong = int((bits_got != bits_want).any(dim=1).sum())
+    if not wrong:
         return None
-    wrong = int((got != want).sum())
     worst = (got.double() - want.double()).abs().max().item()
     return f"{wrong} of {want.numel()} elements, by up to {worst:.3g}"

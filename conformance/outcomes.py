@@ -1,11 +1,13 @@
 """From how a test ended to the outcome of a check, and through pytest's reports to whoever writes them down."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from trncheck.conformance.judge import Judge, KnownDefect
 from trncheck.reports.schema import CheckResult, Curve, Expectation, Outcome
+from trncheck.reports.text import without_surrogates
 
 JUDGE = pytest.StashKey[Judge]()
 
@@ -38,7 +40,7 @@ def payload(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
         subject=check_id(item).split(".")[0],
         title=_title(item),
         outcome=outcome,
-        message=message,
+        message=without_surrogates(message),
         level=level_of(item),
         target="trn2" if item.get_closest_marker("trn2") else item.config.option.target,
         required=item.get_closest_marker("informative") is None,
@@ -53,6 +55,23 @@ def payload(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
             "curves": [curve.model_dump_json() for curve in judge.curves],
             "expectations": [expectation.model_dump_json() for expectation in judge.expectations],
         }
+    )
+
+
+def crashed(report: pytest.TestReport, option) -> CheckResult:
+    """The result of a check under which its process died: nothing is left but the name and xdist's words."""
+    file, _, function = report.nodeid.partition("::")
+    subject = Path(file).stem.removeprefix("test_")
+    name = f"{subject}.{function.removeprefix('test_')}"
+    message = f"the process died: {report.longreprtext}"
+    return CheckResult(
+        id=name,
+        subject=subject,
+        title=name,
+        outcome=Outcome.FAIL,
+        message=message,
+        level=option.level,
+        target=option.target,
     )
 
 
@@ -82,7 +101,7 @@ def _outcome(call: pytest.CallInfo, report: pytest.TestReport) -> tuple[Outcome,
         report.longrepr = str(error)
         return Outcome.FAIL, str(error)
     last = call.excinfo.traceback[-1]
-    return Outcome.FAIL, f"{type(error).__name__}: {error} ({last.path.name}:{last.lineno + 1})"
+    return Outcome.FAIL, f"{type(error).__name__}: {error} ({Path(last.path).name}:{last.lineno + 1})"
 
 
 def _title(item: pytest.Item) -> str:

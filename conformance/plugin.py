@@ -11,25 +11,20 @@ from pathlib import Path
 
 import pytest
 
+from trncheck.conformance.options import OPTIONS
+
 HERE = Path(__file__).resolve().parent
 _REPORTER = "trncheck-reporter"
 _OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
+_SITES = {"site-packages", "dist-packages"}
+RELEASE = pytest.StashKey()
+"""The manifest of the release under judgement."""
 
 
 def pytest_addoption(parser):
     group = parser.getgroup("trncheck", "trncheck: can this Neuron release be trusted?")
-    add = group.addoption
-    add(
-        "--target",
-        choices=("cpu", "trn2", "auto"),
-        default="auto",
-        help="where to judge (auto: trn2 where there is a Neuron device)",
-    )
-    add("--release", metavar="VERSION", help="Neuron release, or a manifest file (default: the newest known)")
-    add("--level", choices=("smoke", "standard", "full"), default="standard", help="how much to check")
-    add("--check", action="append", default=[], metavar="ID", help="only checks with this id; wildcards, repeatable")
-    add("--require-complete", action="store_true", help="fail unless the verdict is conformant")
-    add("--results", default="results", metavar="FOLDER", help="where reports go (default: %(default)s)")
+    for flag, how in OPTIONS.items():
+        group.addoption(flag, **how)
 
 
 @pytest.hookimpl(trylast=True)
@@ -37,17 +32,20 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "level(name): lowest level at which a check runs; the highest of several counts")
     config.addinivalue_line("markers", "informative: a check that no verdict depends on")
     config.addinivalue_line("markers", "trn2: a check that only hardware can decide")
-    if not _runs_conformance(config) or config.option.collectonly:
+    if not _runs_conformance(config):
         return
     for variable in _OFFLINE:
         os.environ.setdefault(variable, "1")
+    _settle_options(config)
+    if config.option.collectonly:
+        return
     from trncheck.conformance import check_fixtures
 
     config.pluginmanager.register(check_fixtures, "trncheck-check-fixtures")
     if not hasattr(config, "workerinput"):
         from trncheck.conformance.reporter import Reporter
 
-        config.pluginmanager.register(Reporter(config, _start_session(config)), _REPORTER)
+        config.pluginmanager.register(Reporter(config), _REPORTER)
 
 
 def _runs_conformance(config) -> bool:
@@ -57,33 +55,29 @@ def _runs_conformance(config) -> bool:
         if config.option.pyargs and name.split(".")[:2] == ["trncheck", "conformance"]:
             return True
         path = (config.invocation_params.dir / name).resolve()
-        if path == HERE or HERE in path.parents or (path in HERE.parents and path.exists()):
+        if path == HERE or HERE in path.parents:
+            return True
+        # A folder above counts where it holds a checkout, not where it holds the environment of another project.
+        if path in HERE.parents and path.exists() and not _SITES & set(HERE.relative_to(path).parts):
             return True
     return False
 
 
-def _start_session(config):
+def _settle_options(config):
+    """Make ``auto`` a target and load the release, in every process of a run; UsageError where that cannot be."""
     from trncheck.conformance.environment import has_neuron_device
-    from trncheck.conformance.session import Session
     from trncheck.fixtures.manifest import available_releases, load_release
 
-    target = config.option.target
-    if target == "auto":
-        target = "trn2" if has_neuron_device() else "cpu"
-    if target == "trn2" and not has_neuron_device():
+    option = config.option
+    if option.target == "auto":
+        option.target = "trn2" if has_neuron_device() else "cpu"
+    if option.target == "trn2" and not option.collectonly and not has_neuron_device():
         raise pytest.UsageError(
             "target trn2: this machine has no Neuron device (/dev/neuron0 is missing); "
             "run on a trn2 instance with the Neuron driver, or use --target cpu"
         )
-    config.option.target = target
     try:
-        return Session(
-            release=load_release(config.option.release or available_releases()[-1]),
-            target=target,
-            level=config.option.level,
-            command=" ".join(["pytest", *config.invocation_params.args]),
-            results=Path(config.option.results),
-        )
+        config.stash[RELEASE] = load_release(option.release or available_releases()[-1])
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
 
@@ -108,9 +102,7 @@ def pytest_generate_tests(metafunc):
     wanted = {"pin", "expectation"} & set(metafunc.fixturenames)
     if not wanted or metafunc.definition.path.parent != HERE:
         return
-    from trncheck.fixtures.manifest import available_releases, load_release
-
-    release = load_release(metafunc.config.option.release or available_releases()[-1])
+    release = metafunc.config.stash[RELEASE]
     if "pin" in wanted:
         pins = [*(release.stacks[0].pins if release.stacks else []), *release.pins]
         stands_in = metafunc.config.option.target == "cpu"
@@ -123,26 +115,49 @@ def pytest_generate_tests(metafunc):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    from trncheck.conformance.policy import within
-
     checks = [item for item in items if is_check(item)]
     if not checks:
         return
+    from trncheck.conformance.policy import within
+
     of_level = [item for item in checks if within(level_of(item), config.option.level)]
     expected = [check_id(item) for item in of_level]
+    left_out = _left_out(config, checks)
     selected = [item for item in of_level if _is_selected(check_id(item), config.option.check)]
     if config.option.check and not selected:
         close = difflib.get_close_matches(config.option.check[0], {name.split("[")[0] for name in expected}, n=3)
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
         patterns = ", ".join(config.option.check)
-        raise pytest.UsageError(f"no check of level {config.option.level} matches {patterns}{hint}")
+        problem = f"no check of level {config.option.level} matches {patterns}{hint}"
+        if not hasattr(config, "workeroutput"):
+            raise pytest.UsageError(problem)
+        # xdist's controller says it, because it takes an error in a worker for a crash.
+        config.workeroutput["trncheck_usage_error"] = problem
+        items.clear()
+        return
     dropped = [item for item in checks if item not in set(selected)]
     config.hook.pytest_deselected(items=dropped)
     items[:] = [item for item in items if item not in set(dropped)]
     if reporter := config.pluginmanager.get_plugin(_REPORTER):
-        reporter.expect(expected)
+        reporter.start()
+        reporter.expect([*expected, *left_out])
     elif hasattr(config, "workeroutput"):
-        config.workeroutput["trncheck_expected"] = expected
+        config.workeroutput["trncheck_expected"] = [*expected, *left_out]
+
+
+def _left_out(config, checks) -> list[str]:
+    """What the arguments keep out of the collection: names of checks, because only collecting one tells its cases."""
+    from trncheck.conformance.policy import within
+
+    single_cases = [argument for argument in config.args if "[" in argument.partition("::")[2]]
+    collected = {check_id(item).split("[")[0] for item in checks}
+    absent = [
+        f"{path.stem.removeprefix('test_')}.{name.removeprefix('test_')}"
+        for path in sorted(HERE.glob("test_*.py"))
+        for name, function in vars(importlib.import_module(f"trncheck.conformance.{path.stem}")).items()
+        if name.startswith("test_") and within(_highest(getattr(function, "pytestmark", [])), config.option.level)
+    ]
+    return [*single_cases, *(name for name in absent if name not in collected)]
 
 
 def is_check(item) -> bool:
@@ -155,9 +170,13 @@ def check_id(item) -> str:
 
 
 def level_of(item) -> str:
+    return _highest(item.iter_markers())
+
+
+def _highest(marks) -> str:
     from trncheck.conformance.policy import LEVELS
 
-    return max((mark.args[0] for mark in item.iter_markers("level")), key=LEVELS.index, default="smoke")
+    return max((mark.args[0] for mark in marks if mark.name == "level"), key=LEVELS.index, default="smoke")
 
 
 def _is_selected(name: str, patterns: list[str]) -> bool:

@@ -1,46 +1,77 @@
 """Receives results where the report is written: in the only process, or in xdist's controller."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from trncheck.conformance import outcomes, policy
+from trncheck.conformance.plugin import RELEASE
 from trncheck.conformance.session import Session
 
 
 class Reporter:
     """Hooks of a conformance run that owns its report."""
 
-    def __init__(self, config: pytest.Config, session: Session):
+    def __init__(self, config: pytest.Config):
         self._config = config
-        self._session = session
+        self._session: Session | None = None
+
+    def start(self) -> None:
+        """Begin the report, once it is known that there are checks to run."""
+        option = self._config.option
+        try:
+            self._session = self._session or Session(
+                release=self._config.stash[RELEASE],
+                target=option.target,
+                level=option.level,
+                command=" ".join(["pytest", *self._config.invocation_params.args]),
+                results=Path(option.results),
+            )
+        except ValueError as error:
+            raise pytest.UsageError(str(error)) from None
 
     def expect(self, ids: list[str]) -> None:
         """Note the checks of the level, so that a missing one is noticed."""
         self._session.expected.update(ids)
 
     @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node, ids):
+        if ids:
+            self.start()
+
+    @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node, error):
-        self.expect(getattr(node, "workeroutput", {}).get("trncheck_expected", []))
+        output = getattr(node, "workeroutput", {})
+        if problem := output.get("trncheck_usage_error"):
+            raise pytest.UsageError(problem)
+        if expected := output.get("trncheck_expected"):
+            self.expect(expected)
 
     def pytest_runtest_logreport(self, report):
         if data := getattr(report, "trncheck", None):
             self._session.add(**outcomes.unpack(data))
+        elif report.when == "???":
+            # What xdist says of a check under which its worker died.
+            self._session.add(outcomes.crashed(report, self._config.option))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session, exitstatus):
+        if self._session is None:
+            return
         by_itself = exitstatus in (0, 1) and not (session.shouldstop or session.shouldfail)
         try:
             self._session.finish(by_itself=by_itself)
         except ValueError as error:
             print(f"trncheck: {error}", file=sys.stderr)
-        if exitstatus in (0, 1):
+        # Whatever else failed, a teardown or a test of another folder, is not for the verdict to overrule.
+        if exitstatus == 0:
             verdict = self._session.report.verdict
             session.exitstatus = policy.exit_status(verdict, require_complete=self._config.option.require_complete)
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self):
-        if self._session.report.finished:
+        if self._session and self._session.report.finished:
             from trncheck.reports.terminal import print_summary
 
             print_summary(self._session.report, self._session.folder.page)

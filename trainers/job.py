@@ -1,7 +1,10 @@
 """One rank's work, from the command line's flags to the end of training."""
 
+import io
+import re
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 FAILURE_MARK = "trncheck train: failed"
@@ -28,6 +31,7 @@ def train(flags: list[str]) -> None:
     Any exception leaves one line on stderr, in the form that ``launch`` looks for, and goes on.
     """
     import torch.distributed
+    from torch.distributed.checkpoint import CheckpointException  # not an Exception
 
     trainer = None
     try:
@@ -37,9 +41,8 @@ def train(flags: list[str]) -> None:
         init_logger()
         trainer = config.build()
         trainer.train()
-    except Exception as error:
-        message = " ".join(str(error).split())
-        print(f"{FAILURE_MARK} {time.time():.3f} {type(error).__name__}: {message}", file=sys.stderr, flush=True)
+    except (Exception, CheckpointException) as error:
+        print(f"{FAILURE_MARK} {time.time():.3f} {_in_one_line(error)}", file=sys.stderr, flush=True)
         raise
     finally:
         if trainer:
@@ -49,14 +52,22 @@ def train(flags: list[str]) -> None:
 
 
 def parse(flags: list[str]):
-    """``--config NAME`` and torchtitan flags -> a ``Trainer.Config``. Raises ValueError for an unknown name."""
-    from trncheck.trainers import config_registry  # first: it sets the device
+    """``--config NAME`` and torchtitan flags -> a ``Trainer.Config``. Raises ValueError for what cannot be run."""
+    from trncheck.trainers import config_registry  # noqa: F401 (first: it sets the device)
 
     from torchtitan.config import ConfigManager  # isort: skip
 
-    _check_name(flags, config_registry)
-    config = ConfigManager().parse_args(["--module", _MODULE, *flags])
-    _check_assets(Path(config.hf_assets_path))
+    _check_name(flags)
+    shown, refused = io.StringIO(), io.StringIO()
+    try:
+        with redirect_stdout(shown), redirect_stderr(refused):
+            config = ConfigManager().parse_args(["--module", _MODULE, *flags])
+    except SystemExit as end:
+        if end.code:
+            raise ValueError(_refusal(refused.getvalue())) from None
+        print(shown.getvalue())  # --help
+        raise
+    _check_assets(config)
     return config
 
 
@@ -67,17 +78,40 @@ def config_names() -> list[str]:
     return sorted(name for name in vars(config_registry) if name.startswith("qwen3_"))
 
 
-def _check_name(flags: list[str], config_registry) -> None:
+def _in_one_line(error: BaseException) -> str:
+    if ranks := getattr(error, "failures", None):  # of a checkpoint: every rank's exception, with its traceback
+        error = next(iter(ranks.values()))[0]
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _refusal(page: str) -> str:
+    """What tyro says about bad flags, without the page around it: title, rule, reason, rule, help on close names."""
+    title, *parts = re.split(r"(?m)^ *-{9,} *$", page)
+    reason, *rest = parts or [title]
+    close = re.findall(r"(?m)^ +(--[\w.-]+)", "".join(rest))
+    hint = f"; close: {', '.join(dict.fromkeys(close[:4]))}" if close else ""
+    return f"{' '.join(reason.split())}{hint}; --config NAME --help lists all flags"
+
+
+def _check_name(flags: list[str]) -> None:
     name = next((flags[i + 1] for i, flag in enumerate(flags[:-1]) if flag == "--config"), None)
     name = name or next((flag.removeprefix("--config=") for flag in flags if flag.startswith("--config=")), None)
-    if name is None or not hasattr(config_registry, name):
+    if name not in config_names():
         raise ValueError(f"--config must name one of {', '.join(config_names())}; got {name}")
 
 
-def _check_assets(folder: Path) -> None:
+def _check_assets(config) -> None:
+    folder = Path(config.hf_assets_path)
     if not (folder / "config.json").is_file():
         raise ValueError(f"{folder} has no config.json; point --hf_assets_path at a Hugging Face model folder")
     check_weights(folder)
+    checkpoint = config.checkpoint
+    wanted = checkpoint.enable and checkpoint.initial_load_in_hf and not checkpoint.initial_load_path
+    if wanted and not any(folder.glob("*.safetensors")):
+        raise ValueError(
+            f"{folder} holds no safetensors file for --checkpoint.initial_load_in_hf; point --hf_assets_path at a "
+            "folder with weights"
+        )
 
 
 def check_weights(folder: Path) -> None:

@@ -7,6 +7,7 @@ Transformers, switches off the garbage collector and more, all of which ends wit
 import multiprocessing
 import multiprocessing.connection
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +15,8 @@ from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
+
+import psutil
 
 from trncheck.trainers.job import FAILURE_MARK, train
 from trncheck.trainers.record import RunRecord
@@ -76,7 +79,7 @@ def fork(calls: Sequence[tuple[Callable, tuple, dict[str, str]]], log_folder: Pa
             multiprocessing.connection.wait([child.sentinel for child in alive], timeout=left)
         if any(child.exitcode for child in children):
             _await(children, seconds=2)  # so that the rank with the cause, too, writes its line
-            raise RunFailed(_cause(logs))
+            raise RunFailed(_cause(logs, [child.exitcode for child in children]))
     finally:
         for child in children:
             child.kill()
@@ -130,24 +133,55 @@ def _torchrun(flags: list[str], world_size: int, dump_folder: Path, timeout: flo
     environment = os.environ | {"PYTHONSAFEPATH": "1"}
     environment.setdefault("OMP_NUM_THREADS", "1")
     with log.open("wb") as file:
+        process = subprocess.Popen(
+            [*command, "-m", "trncheck.trainers", *flags], stdout=file, stderr=subprocess.STDOUT, env=environment
+        )
         try:
-            done = subprocess.run(
-                [*command, "-m", "trncheck.trainers", *flags],
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                timeout=timeout,
-                check=False,
-            )
+            status = process.wait(timeout)
         except subprocess.TimeoutExpired:
             raise RunFailed(f"no end after {timeout:.0f} s; last output in {log}") from None
-    if done.returncode:
+        finally:
+            _kill_tree(process)
+    if status:
         raise RunFailed(_cause([log]))
 
 
-def _cause(logs: list[Path]) -> str:
-    """The earliest failure line of all logs; ranks that lost their peer come later."""
-    lines = [line for log in logs if log.exists() for line in log.read_text(errors="replace").splitlines()]
-    if failures := [line.split(FAILURE_MARK, 1)[1].split(maxsplit=1) for line in lines if FAILURE_MARK in line]:
-        return f"{min(failures, key=lambda failure: float(failure[0]))[1]} (log: {logs[0]})"
-    return f"ended without a word; last output: {lines[-1] if lines else 'none'} (log: {logs[0]})"
+def _kill_tree(process: subprocess.Popen) -> None:
+    """End torchrun and its ranks, which live in sessions of their own; nothing to do where it has ended."""
+    if process.poll() is None:
+        root = psutil.Process(process.pid)
+        for member in [*root.children(recursive=True), root]:
+            member.kill()
+        process.wait()
+
+
+def _cause(logs: Sequence[Path], exit_codes: Sequence[int | None] = ()) -> str:
+    """What failed first, and its log: a rank that died without a failure line, else the earliest such line.
+
+    Ranks that lost their peer write theirs later. ``exit_codes`` are those of the ranks, where they are known.
+    """
+    outputs = [log.read_text(errors="replace").splitlines() if log.exists() else [] for log in logs]
+    failures = [_failures(lines) for lines in outputs]
+    for rank, code in enumerate(exit_codes):
+        if code and not failures[rank]:
+            return f"rank {rank} {_ending(code)}; last output: {_last(outputs[rank])} (log: {logs[rank]})"
+    if found := [(*failure, log) for log, ranks in zip(logs, failures, strict=True) for failure in ranks]:
+        _, exception, log = min(found)
+        return f"{exception} (log: {log})"
+    return f"ended without a word; last output: {_last(outputs[0])} (log: {logs[0]})"
+
+
+def _failures(lines: list[str]) -> list[tuple[float, str]]:
+    """Time and exception of every failure line."""
+    marked = [line.split(FAILURE_MARK, 1)[1].split(maxsplit=1) for line in lines if FAILURE_MARK in line]
+    return [(float(when), exception) for when, exception in marked]
+
+
+def _ending(exit_code: int) -> str:
+    if exit_code < 0:
+        return f"was killed by {signal.Signals(-exit_code).name}"
+    return f"ended with status {exit_code}"
+
+
+def _last(lines: list[str]) -> str:
+    return next((line.strip() for line in reversed(lines) if line.strip()), "none")

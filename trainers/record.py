@@ -30,11 +30,13 @@ class RunRecord:
 
     @cached_property
     def steps(self) -> list[Step]:
-        """Every recorded step, in order."""
+        """Every logged step (``metrics.log_freq``), in order."""
         ranks = [self._entries(rank) for rank in range(self.world_size)]
         steps = []
         for entries in zip(*ranks, strict=True):
             first = entries[0]
+            if "loss" not in first:
+                continue
             rows = "".join(row for entry in entries for row in entry["rows"])
             tokens = hashlib.sha256(rows.encode()).hexdigest()[:16]
             steps.append(Step(first["step"], first["loss"], first["grad_norm"], first["lr"], tokens))

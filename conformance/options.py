@@ -1,0 +1,20 @@
+"""The options of a conformance run, the same for ``pytest`` and ``trncheck run``."""
+
+OPTIONS = {
+    "--target": {
+        "choices": ("cpu", "trn2", "auto"),
+        "default": "auto",
+        "help": "where to judge (auto: trn2 where there is a Neuron device)",
+    },
+    "--release": {"metavar": "VERSION", "help": "Neuron release, or a manifest file (default: the newest known)"},
+    "--level": {"choices": ("smoke", "standard", "full"), "default": "standard", "help": "how much to check"},
+    "--check": {
+        "action": "append",
+        "default": [],
+        "metavar": "ID",
+        "help": "only checks with this id; wildcards, repeatable",
+    },
+    "--require-complete": {"action": "store_true", "help": "fail unless the verdict is conformant"},
+    "--results": {"default": "results", "metavar": "FOLDER", "help": "where reports go (default: %(default)s)"},
+}
+"""Flag -> arguments of ``add_argument``."""

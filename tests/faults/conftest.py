@@ -1,0 +1,87 @@
+"""Runs each planted fault: the marked function is the fault, the marked check must go red for the stated reason.
+
+The function runs in a child that is forked from this process, which has imported everything; there it patches what
+it likes, and the conformance suite then runs the one check. Nothing leaks back.
+"""
+
+import multiprocessing
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+_TALLY: Counter = Counter()
+
+
+@pytest.fixture(scope="session")
+def published():
+    """The published weights, trained before any fault is planted, so that none of them gets into the cache."""
+    from trncheck.trainers import launch, published
+
+    launch.warm_up()
+    return [published.published_folder(model) for model in published.CONFIGS]
+
+
+@pytest.fixture
+def conformance(published, tmp_path):
+    """Runs checks of the conformance suite in a forked child, with a fault planted or without: id -> CheckResult."""
+
+    def run(checks: list[str], plant=lambda: None) -> dict:
+        from trncheck.reports.store import load_report
+
+        child = multiprocessing.get_context("fork").Process(target=_run_checks, args=(checks, plant, tmp_path))
+        child.start()
+        child.join()
+        reports = list(tmp_path.rglob("report.json"))
+        if len(reports) != 1:
+            pytest.fail(f"the suite wrote {len(reports)} reports:\n{(tmp_path / 'log').read_text()[-3000:]}")
+        return {result.id: result for result in load_report(reports[0]).results}
+
+    return run
+
+
+def _run_checks(checks: list[str], plant, folder: Path) -> None:
+    with (folder / "log").open("wb") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+    plant()
+    selection = [argument for check in checks for argument in ("--check", check)]
+    isolated = ["-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider", "-p", "no:xdist"]
+    where = ["--results", str(folder / "results"), "--basetemp", str(folder / "runs")]
+    pytest.main(
+        ["--pyargs", "trncheck.conformance", "--target", "cpu", "--level", "full", *isolated, *where, *selection]
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    mark = pyfuncitem.get_closest_marker("fault")
+    if mark is None:
+        return None
+    check, reason = mark.args
+    result = pyfuncitem._request.getfixturevalue("conformance")([check], plant=pyfuncitem.obj).get(check)
+    verdict = _judge(result, reason)
+    pyfuncitem.user_properties.append(("fault", verdict))
+    seen = f"{result.outcome.value}: {result.message}" if result else "not among the results"
+    assert verdict == "detected", f"{verdict}: {check} is {seen}"
+    return True
+
+
+def _judge(result, reason: str) -> str:
+    if result is None or not result.outcome.is_failure:
+        return "missed"
+    return "detected" if reason in result.message else "wrong reason"
+
+
+def pytest_runtest_logreport(report):
+    if report.when == "call":
+        _TALLY.update(verdict for name, verdict in report.user_properties if name == "fault")
+
+
+def pytest_terminal_summary(terminalreporter):
+    if _TALLY:
+        counts = ", ".join(f"{_TALLY[verdict]} {verdict}" for verdict in ("detected", "wrong reason", "missed"))
+        terminalreporter.write_line(f"planted faults: {counts}")

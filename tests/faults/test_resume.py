@@ -1,0 +1,53 @@
+"""Faults in what a restart restores, and in what it refuses."""
+
+import pytest
+
+fault = pytest.mark.fault
+
+
+@fault("resume.restarted[lr-native-dense-tied-1r]", "lr of step 3")
+def test_scheduler_not_restored():
+    from torchtitan.components.optimizer import LRSchedulersContainer
+
+    LRSchedulersContainer.load_state_dict = lambda self, state_dict: None
+
+
+@fault("resume.restarted[loss-native-dense-tied-1r]", "loss of step 4")
+def test_optimizer_not_restored():
+    from torchtitan.components.optimizer import OptimizersContainer
+
+    OptimizersContainer.load_state_dict = lambda self, state_dict: None
+
+
+@fault("resume.restarted[tokens-native-moe-2r]", "tokens of step 3")
+def test_data_position_not_restored():
+    from torchtitan.components.dataloader import ParallelAwareDataloader
+
+    ParallelAwareDataloader.load_state_dict = lambda self, state_dict: None
+
+
+@fault("resume.restarted[grad_norm-hf-moe-1r]", "grad_norm of step 3")
+def test_one_weight_changed_at_restart():
+    from torchtitan.components.checkpointer import ModelWrapper
+
+    original = ModelWrapper.load_state_dict
+
+    def change(self, state_dict):
+        original(self, state_dict)
+        self.model[0].norm.weight.data.mul_(1.001)
+
+    ModelWrapper.load_state_dict = change
+
+
+@fault("resume.used_folder", "status 0 after training steps [7, 8]")
+def test_used_folder_resumed_silently():
+    from trncheck.trainers import trainer
+
+    trainer.check_dump_folder = lambda config: None
+
+
+@fault("resume.nothing_left", "status 0 after training steps []")
+def test_zero_steps_accepted():
+    from trncheck.trainers.trainer import NativeTrainer
+
+    NativeTrainer._check_loaded = lambda self: None
