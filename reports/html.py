@@ -88,7 +88,12 @@ def _environment() -> "Environment":
         "budget_used": summary.budget_used,
         "on_scale": on_scale,
     }
-    environment.globals |= {"status": summary.status, "status_word": summary.status_word, "bar_position": on_scale(1.0)}
+    environment.globals |= {
+        "reproduce": summary.reproduce,
+        "status": summary.status,
+        "status_word": summary.status_word,
+        "bar_position": on_scale(1.0),
+    }
     return environment
 
 

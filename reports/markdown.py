@@ -11,6 +11,7 @@ from .summary import (
     counts_line,
     failures,
     not_run_by_reason,
+    reproduce,
     status_word,
 )
 from .text import clean, duration, first_lines, moment, number, one_line, plural
@@ -27,7 +28,7 @@ def render_markdown(report: Report) -> str:
     sections = [
         _head(report),
         _pins(report.pins, report.stack),
-        _failures(failures(report)),
+        _failures(report),
         _named(report.results, Outcome.EXPECTED_FAIL, "Expected failures"),
         _named(report.results, Outcome.INCONCLUSIVE, "Inconclusive"),
         _not_run(report),
@@ -64,7 +65,8 @@ def _pins(pins: list[PinRow], stack: str) -> str:
     return "\n\n".join(part for part in parts if part) if pins or stack else ""
 
 
-def _failures(failed: list[CheckResult]) -> str:
+def _failures(report: Report) -> str:
+    failed = failures(report)
     if not failed:
         return ""
     parts = [f"### {plural(len(failed), 'failure')}"]
@@ -74,6 +76,7 @@ def _failures(failed: list[CheckResult]) -> str:
         parts.append(f"**{_text(result.title)}**\n{_code(result.id)}: {_outcome(result)}{compared}")
         if result.message.strip():
             parts.append(_fenced(first_lines(result.message, lines=25, width=200)))
+        parts.append(f"Again: {_code(reproduce(report, result))}")
     parts += [f"* {_code(r.id)}: {_outcome(r)}, {_text(one_line(r.message, 160))}" for r in failed[_MESSAGES:]]
     return "\n\n".join(parts)
 

@@ -70,6 +70,12 @@ def counts_line(report: Report) -> str:
     )
 
 
+def reproduce(report: Report, result: CheckResult) -> str:
+    """The command that runs this one check again, as it ran here."""
+    options = f"--release {report.release} --target {report.target} --level {result.level}"
+    return f"trncheck run --check '{one_line(result.id)}' {options}"
+
+
 def group_by(items: Iterable[T], key: Callable[[T], str]) -> dict[str, list[T]]:
     """``items`` in lists by ``key``, both in order of first appearance."""
     groups: dict[str, list[T]] = {}

@@ -7,7 +7,17 @@ from rich.table import Table
 from rich.text import Text
 
 from .schema import CheckResult, Outcome, Report, VerdictStatus
-from .summary import NOT_FINISHED, counts_line, failures, group_by, not_run_by_reason, status, status_word, verdict_line
+from .summary import (
+    NOT_FINISHED,
+    counts_line,
+    failures,
+    group_by,
+    not_run_by_reason,
+    reproduce,
+    status,
+    status_word,
+    verdict_line,
+)
 from .text import clean, first_lines, one_line, plural
 
 _LINES = 8
@@ -33,7 +43,7 @@ def print_summary(report: Report, path: Path, console: Console | None = None) ->
     out = _Printer(console or Console())
     out.console.print(out.counts(report))
     for result in failures(report):
-        out.failure(result)
+        out.failure(result, reproduce(report, result))
     out.not_run(report)
     if not report.complete:
         out.line(f"\nThe run did not finish. {NOT_FINISHED}", "bold yellow")
@@ -72,8 +82,8 @@ class _Printer:
             table.add_row(self.text(one_line(subject, 40)), *cells)
         return table
 
-    def failure(self, result: CheckResult) -> None:
-        """Outcome and id, the claim, and the first lines of the message."""
+    def failure(self, result: CheckResult, command: str) -> None:
+        """Outcome and id, the claim, the first lines of the message, and the command that runs it again."""
         word = result.outcome.value.upper()
         optional = "" if result.required else " (not required)"
         self.line(f"\n{word} {one_line(result.id)}{optional}", _STYLE[result.outcome], len(word) + 1)
@@ -81,6 +91,7 @@ class _Printer:
         if result.message.strip():
             for row in first_lines(result.message, _LINES, 200).split("\n"):
                 self.line(f"    {row}")
+        self.line(f"  again: {command}", "dim")
 
     def not_run(self, report: Report) -> None:
         """Number of checks per reason, with their subjects."""
