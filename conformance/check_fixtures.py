@@ -53,7 +53,15 @@ def target(request) -> str:
 
 
 def _progress(config):
+    """Writes what takes long to the terminal of a verbose run, past pytest's capturing."""
     terminal = config.pluginmanager.get_plugin("terminalreporter")
-    if terminal is None or config.option.verbose < 1:
+    capture = config.pluginmanager.get_plugin("capturemanager")
+    if terminal is None or capture is None or config.option.verbose < 1:
         return lambda text: None
-    return lambda text: terminal.write_line(f"    {text}", cyan=True)
+
+    def tell(text: str) -> None:
+        with capture.global_and_fixture_disabled():
+            terminal.ensure_newline()
+            terminal.write_line(f"    {text}", cyan=True)
+
+    return tell

@@ -35,20 +35,23 @@ def read_headers(folder: Path) -> WeightFiles:
     """Headers and index of ``folder``, without reading any weights. Raises ValueError for a damaged file."""
     headers, repeated, formats, sizes = {}, [], {}, {}
     for path in sorted(folder.glob("*.safetensors")):
-        header, sizes[path.name] = _header(path)
-        formats[path.name] = header.pop("__metadata__", {}).get("format")
-        for name, entry in header.items():
-            if name in headers:
-                repeated.append(name)
-            headers[name] = TensorHeader(path.name, entry["dtype"], tuple(entry["shape"]))
+        found, formats[path.name], sizes[path.name] = _read(path)
+        repeated.extend(name for name in found if name in headers)
+        headers |= found
     index = json.loads((folder / INDEX).read_text())["weight_map"] if (folder / INDEX).is_file() else None
     return WeightFiles(headers, repeated, formats, sizes, index)
 
 
-def _header(path: Path) -> tuple[dict, int]:
+def _read(path: Path) -> tuple[dict[str, TensorHeader], str | None, int]:
+    """Headers, ``format`` mark and size of the header."""
     try:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
-            return json.loads(file.read(size)), size
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: not a safetensors file ({error})") from None
+            if size > path.stat().st_size:
+                raise ValueError(f"its header would have {size} bytes")
+            header = json.loads(file.read(size))
+        mark = header.pop("__metadata__", {}).get("format")
+        found = {name: TensorHeader(path.name, of["dtype"], tuple(of["shape"])) for name, of in header.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"{path}: not a safetensors file ({type(error).__name__}: {error})") from None
+    return found, mark, size

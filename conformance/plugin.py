@@ -5,6 +5,7 @@ It does nothing in a session that does not run ``trncheck.conformance``, and loa
 
 import difflib
 import fnmatch
+import functools
 import importlib
 import os
 from pathlib import Path
@@ -15,6 +16,8 @@ from trncheck.conformance.options import OPTIONS
 
 HERE = Path(__file__).resolve().parent
 _REPORTER = "trncheck-reporter"
+_ORDER = ("pins", "paths", "losses", "checkpoint", "resume", "walkthrough")
+"""Subjects, causes before effects: the first red check is the one to look at."""
 _OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
 _SITES = {"site-packages", "dist-packages"}
 RELEASE = pytest.StashKey()
@@ -93,14 +96,19 @@ class ConformanceModule(pytest.Module):
         return importlib.import_module(f"trncheck.conformance.{self.path.stem}")
 
 
+def pytest_collect_directory(path, parent):
+    # As a plain folder, because a package's set-up imports its __init__.py, and puts the same on ``sys.path``.
+    return pytest.Dir.from_parent(parent, path=path) if _is_here(path) else None
+
+
 def pytest_pycollect_makemodule(module_path, parent):
-    return ConformanceModule.from_parent(parent, path=module_path) if module_path.parent == HERE else None
+    return ConformanceModule.from_parent(parent, path=module_path) if _is_here(module_path.parent) else None
 
 
 def pytest_generate_tests(metafunc):
     """One check per pin and per published number of the release."""
     wanted = {"pin", "expectation"} & set(metafunc.fixturenames)
-    if not wanted or metafunc.definition.path.parent != HERE:
+    if not wanted or not is_check(metafunc.definition):
         return
     release = metafunc.config.stash[RELEASE]
     if "pin" in wanted:
@@ -137,7 +145,7 @@ def pytest_collection_modifyitems(config, items):
         return
     dropped = [item for item in checks if item not in set(selected)]
     config.hook.pytest_deselected(items=dropped)
-    items[:] = [item for item in items if item not in set(dropped)]
+    items[:] = sorted((item for item in items if item not in set(dropped)), key=_place)
     if reporter := config.pluginmanager.get_plugin(_REPORTER):
         reporter.start()
         reporter.expect([*expected, *left_out])
@@ -160,8 +168,20 @@ def _left_out(config, checks) -> list[str]:
     return [*single_cases, *(name for name in absent if name not in collected)]
 
 
+def _place(item) -> int:
+    """Position of an item's subject; a new subject, and what is no check, keeps its order behind them."""
+    subject = item.path.stem.removeprefix("test_")
+    return _ORDER.index(subject) if is_check(item) and subject in _ORDER else len(_ORDER)
+
+
 def is_check(item) -> bool:
-    return item.path.parent == HERE
+    return _is_here(item.path.parent)
+
+
+@functools.cache
+def _is_here(folder: Path) -> bool:
+    # pytest keeps the path of an environment or a home folder that is reached through a link.
+    return folder.resolve() == HERE
 
 
 def check_id(item) -> str:
@@ -188,11 +208,18 @@ def _is_selected(name: str, patterns: list[str]) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem):
-    result = yield
-    if is_check(pyfuncitem):
-        from trncheck.conformance import outcomes
+    if not is_check(pyfuncitem):
+        return (yield)
+    from trncheck.conformance import outcomes
+    from trncheck.conformance.judge import KnownDefect
 
-        outcomes.conclude(pyfuncitem)
+    try:
+        result = yield
+    except (pytest.skip.Exception, KnownDefect):
+        # Neither a skip nor a defect that is known excuses what had failed before.
+        outcomes.demand_no_failure(pyfuncitem)
+        raise
+    outcomes.conclude(pyfuncitem)
     return result
 
 

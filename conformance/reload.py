@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from trncheck.trainers.errors import RunFailed
+
 
 @dataclass(frozen=True)
 class Reloaded:
@@ -33,10 +35,6 @@ class Reloaded:
         from safetensors.torch import load_file
 
         return load_file(self.folder / "logits.safetensors")["logits"]
-
-
-class ReloadFailed(RuntimeError):
-    """The fresh process could not load the folder; the message is its exception."""
 
 
 class Reloader:
@@ -79,10 +77,10 @@ class Reloader:
         self._process.stdin.write(json.dumps({"folder": str(run.export), "out": str(out)}) + "\n")
         self._process.stdin.flush()
         if not self._process.stdout.readline():
-            raise ReloadFailed(f"the fresh process died; see {self._scratch / 'reload.log'}")
+            raise RunFailed(f"the fresh process died; see {self._scratch / 'reload.log'}")
         facts = json.loads((out / "reload.json").read_text())
         if error := facts.get("error"):
-            raise ReloadFailed(f"stock Transformers cannot load {run.export}: {error}")
+            raise RunFailed(f"stock Transformers cannot load {run.export}: {error}")
         return Reloaded(out, facts)
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from trncheck.conformance.cases import Case
+from trncheck.trainers.errors import RunFailed
 
 CASES = [
     pytest.param(Case("native", "dense-tied", 1), id="native-dense-tied-1r", marks=pytest.mark.level("smoke")),
@@ -34,8 +35,6 @@ def test_nothing_left(judge, runs):
 
 
 def _hold_refusal(judge, runs, words: str, **how) -> None:
-    from trncheck.trainers.launch import RunFailed
-
     case = Case("native", "dense-tied", 1)
     try:
         run = runs.rerun(case, **how)

@@ -22,7 +22,7 @@ _TOO_LATE = ("torchtitan.distributed.utils", "torchtitan.components.metrics", "t
 def install() -> None:
     """Set the process-wide seams; once, and before torchtitan's trainer is imported."""
     if late := [name for name in _TOO_LATE if name in sys.modules]:
-        raise RuntimeError(f"import trncheck.trainers before {late[0]}: it has already read the device")
+        raise RuntimeError(f"import trncheck.trainers.devices before {late[0]}, which has already read the device")
     _set_device()
     _name_set_timeout()
     _shard_without_spmd_annotations()
@@ -31,8 +31,7 @@ def install() -> None:
 
 
 def adapt(config) -> None:
-    """Change a ``Trainer.Config`` so that it runs on a CPU: no CUDA graphs, SUM-only reductions, dense masks."""
-    config.training.disable_cuda_graphs = True
+    """Change a ``Trainer.Config`` so that it runs on a CPU: SUM-only reductions, dense masks, no annotations."""
     config.model_spec.parallelize_fn = _sum_only(config.model_spec.parallelize_fn)
     _attend_with_dense_masks(config.model_spec)
     if _runs_transformers(config):

@@ -1,5 +1,8 @@
 """The synthetic corpus as a torchtitan dataloader."""
 
+import trncheck.trainers.devices  # noqa: F401 (sets the device before torchtitan reads it)
+
+# isort: split
 from dataclasses import dataclass
 
 from datasets import Dataset

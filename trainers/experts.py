@@ -1,5 +1,8 @@
 """Expert computation in the dtype of its inputs; torchtitan's own casts to bfloat16 whatever the training dtype."""
 
+import trncheck.trainers.devices  # noqa: F401 (sets the device before torchtitan reads it)
+
+# isort: split
 from dataclasses import dataclass
 
 import torch

@@ -12,18 +12,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
 import psutil
 
+from trncheck.trainers.errors import RunFailed
 from trncheck.trainers.job import FAILURE_MARK, train
 from trncheck.trainers.record import RunRecord
-
-
-class RunFailed(RuntimeError):
-    """A rank failed; the message is its exception, and where the log is."""
 
 
 def run(
@@ -75,7 +72,7 @@ def fork(calls: Sequence[tuple[Callable, tuple, dict[str, str]]], log_folder: Pa
         while (alive := [child for child in children if child.is_alive()]) and not any(c.exitcode for c in children):
             left = deadline - time.monotonic()
             if left <= 0:
-                raise RunFailed(f"no end after {timeout:.0f} s; last output in {logs[0]}")
+                raise RunFailed(f"no end after {timeout:g} s; last output in {logs[0]}")
             multiprocessing.connection.wait([child.sentinel for child in alive], timeout=left)
         if any(child.exitcode for child in children):
             _await(children, seconds=2)  # so that the rank with the cause, too, writes its line
@@ -139,7 +136,7 @@ def _torchrun(flags: list[str], world_size: int, dump_folder: Path, timeout: flo
         try:
             status = process.wait(timeout)
         except subprocess.TimeoutExpired:
-            raise RunFailed(f"no end after {timeout:.0f} s; last output in {log}") from None
+            raise RunFailed(f"no end after {timeout:g} s; last output in {log}") from None
         finally:
             _kill_tree(process)
     if status:
@@ -151,7 +148,8 @@ def _kill_tree(process: subprocess.Popen) -> None:
     if process.poll() is None:
         root = psutil.Process(process.pid)
         for member in [*root.children(recursive=True), root]:
-            member.kill()
+            with suppress(psutil.NoSuchProcess):  # it has just ended by itself
+                member.kill()
         process.wait()
 
 

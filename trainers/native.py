@@ -1,5 +1,8 @@
 """torchtitan's native Qwen3, built from a geometry."""
 
+import trncheck.trainers.devices  # noqa: F401 (sets the device before torchtitan reads it)
+
+# isort: split
 from functools import partial
 
 import torch.nn as nn

@@ -74,7 +74,7 @@ class Recorder:
             self._save(named_gradients(self._trainer), "gradients", step)
         if step in self._config.weight_steps:
             self._save(named_weights(self._trainer), "weights", step)
-        self._last_batch = self._batch(self._micro_batches[-1:])
+        self._last_micro_batch = self._micro_batches[-1]
         self._micro_batches.clear()
         self._logits.clear()
         self._logged = {}
@@ -86,7 +86,7 @@ class Recorder:
             args, kwargs = self._last_call
             logits = self._trainer.model_parts[-1](*args, **kwargs)
             self._save_local({"logits": logits.float().cpu().contiguous()}, "logits", "final")
-            self._save_local(self._last_batch, "batch", "final")
+            self._save_local(self._batch([self._last_micro_batch]), "batch", "final")
 
     def _listen_to_metrics(self, metrics_processor) -> None:
         log = metrics_processor.log

@@ -1,5 +1,8 @@
 """Stock torchtitan's Transformers backend, without our repairs: does it still have the defects they are for?"""
 
+import trncheck.trainers.devices  # noqa: F401 (sets the device before torchtitan reads it)
+
+# isort: split
 import json
 from dataclasses import dataclass
 from pathlib import Path

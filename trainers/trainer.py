@@ -75,21 +75,27 @@ class _Checked:
 
 
 def check_dump_folder(config) -> None:
-    """Refuse a run whose initial load would silently give way to a checkpoint left in the dump folder.
+    """Refuse a run that the dump folder's checkpoints would silently turn into another one, or break later.
 
     torchtitan resumes from the newest ``step-N`` folder and ignores every ``initial_load_*`` option; here that needs
-    ``--checkpoint.load_step`` by name.
+    ``--checkpoint.load_step`` by name. It also takes a Hugging Face export for a checkpoint, and fails on reading it.
     """
     checkpoint = config.checkpoint
-    asked = checkpoint.initial_load_in_hf or checkpoint.initial_load_path
-    if not (checkpoint.enable and asked and checkpoint.load_step == -1):
-        return
     folder = Path(config.dump_folder) / checkpoint.folder
-    if found := [entry.name for entry in folder.glob("step-*") if re.fullmatch(r"step-\d+", entry.name)]:
-        newest = max(found, key=lambda name: int(name.removeprefix("step-")))
+    steps = sorted(int(entry.name[5:]) for entry in folder.glob("step-*") if re.fullmatch(r"step-\d+", entry.name))
+    if not (checkpoint.enable and steps):
+        return
+    asked = checkpoint.initial_load_in_hf or checkpoint.initial_load_path
+    if asked and checkpoint.load_step == -1:
         raise ValueError(
-            f"{folder} already holds {newest}, which torchtitan would resume instead of loading the weights asked "
-            f"for; use a fresh --dump_folder, or --checkpoint.load_step {newest.removeprefix('step-')} to resume"
+            f"{folder} already holds step-{steps[-1]}, which torchtitan would resume instead of loading the weights "
+            f"asked for; use a fresh --dump_folder, or --checkpoint.load_step {steps[-1]} to resume"
+        )
+    resumed = steps[-1] if checkpoint.load_step == -1 else checkpoint.load_step
+    if (folder / f"step-{resumed}" / "config.json").is_file():
+        raise ValueError(
+            f"{folder}/step-{resumed} is a Hugging Face export, which cannot be resumed; start from it in a fresh "
+            "--dump_folder with --checkpoint.initial_load_in_hf and --hf_assets_path"
         )
 
 

@@ -4,6 +4,9 @@ torchtitan 0.3.0's adapter for this backend only strips a prefix: loading fails 
 holds keys that Transformers cannot use.
 """
 
+import trncheck.trainers.devices  # noqa: F401 (sets the device before torchtitan reads it)
+
+# isort: split
 import re
 from typing import Any
 
@@ -48,7 +51,7 @@ class Qwen3MoeTransformersAdapter(MoEStateDictAdapter):
                 weight = _WEIGHTS[projection]
                 key = _abstract(weight)
                 pending.setdefault(layer, {}).setdefault(key, {})[int(expert)] = value
-                grouped = self._concatenate_expert_weights_dtensor(pending, key, layer)
+                grouped = self._join(pending, key, layer)
                 if grouped is not None:
                     state_dict[f"{_PREFIX}model.layers.{layer}.mlp.routed_experts.inner_experts.{weight}"] = grouped
             elif name.endswith("mlp.gate.weight"):
@@ -68,6 +71,12 @@ class Qwen3MoeTransformersAdapter(MoEStateDictAdapter):
         self.grouped_expert_weight_shape[key] = grouped.shape
         self.grouped_expert_weight_mesh[key] = grouped.device_mesh
         return self._get_local_experts_weights(hf_key, key, layer, grouped)
+
+    def _join(self, pending: dict, key: str, layer: str):
+        """The grouped experts of ``layer`` once all are there, else None; sharded as ``to_hf`` has found them."""
+        if key in self.local_experts_indices:
+            return self._concatenate_expert_weights_dtensor(pending, key, layer)
+        return self._concatenate_expert_weights(pending, key, layer, self.model_config.num_experts)
 
 
 def _abstract(weight: str) -> str:

@@ -6,6 +6,9 @@ the MoE modules that it swaps in and then empties; and the expert weights' names
 first two are repaired here, the names in ``transformers_adapter``. Every repair checks that it took effect.
 """
 
+import trncheck.trainers.devices  # noqa: F401 (sets the device before torchtitan reads it)
+
+# isort: split
 from dataclasses import dataclass
 
 import torch

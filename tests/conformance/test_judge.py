@@ -1,0 +1,128 @@
+"""What the judge counts, and what it calls different."""
+
+import math
+
+import pytest
+import torch
+
+from trncheck.conformance.bars import Bar
+from trncheck.conformance.judge import Judge
+
+BAR = Bar(1e-5, "a reason")
+
+
+@pytest.fixture
+def judge() -> Judge:
+    return Judge()
+
+
+def bits(*values: float, dtype=torch.float32) -> dict[str, torch.Tensor]:
+    return {"a": torch.tensor(values, dtype=dtype), "b": torch.zeros(2, 3)}
+
+
+def flipped(tensor: torch.Tensor) -> torch.Tensor:
+    """The same with the lowest bit of the first element flipped."""
+    changed = tensor.clone()
+    changed.view(torch.uint8)[0] ^= 1
+    return changed
+
+
+@pytest.mark.parametrize(("value", "ok"), [(1e-5, True), (0.0, True), (-1.0, True), (1.1e-5, False)])
+def test_at_most_holds_on_the_bar_itself(judge, value, ok):
+    judge.at_most("gap", value, BAR)
+    assert [measurement.ok for measurement in judge.measurements] == [ok]
+    assert bool(judge.failures) is not ok
+
+
+@pytest.mark.parametrize(("value", "ok"), [(1e-5, True), (1.0, True), (math.inf, True), (0.9e-5, False)])
+def test_at_least_holds_on_the_bar_itself(judge, value, ok):
+    judge.at_least("fall", value, BAR)
+    assert [measurement.ok for measurement in judge.measurements] == [ok]
+    assert bool(judge.failures) is not ok
+
+
+@pytest.mark.parametrize("value", [math.nan, torch.tensor(math.nan)])
+def test_nan_misses_every_bar(judge, value):
+    judge.at_most("gap", value, BAR)
+    judge.at_least("fall", value, BAR)
+    assert [measurement.ok for measurement in judge.measurements] == [False, False]
+    assert judge.failures == [
+        "gap: nan, allowed at most 1e-05; bar: a reason",
+        "fall: nan, allowed at least 1e-05; bar: a reason",
+    ]
+
+
+def test_number_that_is_only_reported_is_not_a_comparison(judge):
+    judge.report("loss", 6.54, unit="nat", source="walkthrough")
+    judge.note("kernel", "ran")
+    assert judge.compared.tensors == judge.compared.elements == 0
+    assert judge.measurements[0].bar is None
+    assert not judge.failures
+
+
+def test_same_names_says_what_is_missing_and_what_is_too_much(judge):
+    judge.same_names("tensors", ["a", "b", "c"], ["c", "d"])
+    assert judge.failures == ["tensors: 1 missing: d", "tensors: 2 unexpected: a, b"]
+    assert (judge.compared.tensors, judge.compared.elements) == (1, 4)
+
+
+def test_same_names_shortens_a_long_list_and_keeps_its_length(judge):
+    judge.same_names("tensors", [], [f"layer{n}" for n in range(9)])
+    assert judge.failures == ["tensors: 9 missing: layer0, layer1, layer2, layer3 and 5 more"]
+
+
+def test_same_names_agree_in_any_order(judge):
+    judge.same_names("tensors", ["b", "a"], {"a": 1, "b": 2})
+    assert not judge.failures
+
+
+def test_equal_bits_are_equal_and_counted(judge):
+    judge.bit_equal("weights", bits(1.0, 2.0), bits(1.0, 2.0))
+    assert not judge.failures
+    # The names once, and then both tensors.
+    assert (judge.compared.tensors, judge.compared.elements) == (3, 2 + 2 + 6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64])
+def test_one_bit_is_a_difference_in_every_dtype(judge, dtype):
+    want = bits(1.0, 2.0, dtype=dtype)
+    judge.bit_equal("weights", want | {"a": flipped(want["a"])}, want)
+    (failure,) = judge.failures
+    assert failure.startswith("weights: 1 of 2 tensors differ: a (1 of 2 elements, by up to ")
+
+
+def test_sign_of_zero_is_a_bit(judge):
+    judge.bit_equal("weights", bits(-0.0), bits(0.0))
+    assert judge.failures == ["weights: 1 of 2 tensors differ: a (1 of 1 elements, by up to 0)"]
+
+
+def test_same_nan_is_the_same_bits_and_another_is_not(judge):
+    judge.bit_equal("weights", bits(math.nan), bits(math.nan))
+    assert not judge.failures
+    judge.bit_equal("weights", bits(math.nan), bits(1.0))
+    assert judge.failures == ["weights: 1 of 2 tensors differ: a (1 of 1 elements, by up to nan)"]
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (torch.tensor([1.0, 2.0], dtype=torch.bfloat16), "torch.bfloat16 (2,) for torch.float32 (2,)"),
+        (torch.tensor([[1.0, 2.0]]), "torch.float32 (1, 2) for torch.float32 (2,)"),
+    ],
+)
+def test_dtype_and_shape_are_compared(judge, other, words):
+    judge.bit_equal("weights", bits(1.0, 2.0) | {"a": other}, bits(1.0, 2.0))
+    assert judge.failures == [f"weights: 1 of 2 tensors differ: a ({words})"]
+
+
+def test_missing_and_unexpected_tensors_are_named(judge):
+    judge.bit_equal("weights", {"a": torch.ones(1), "c": torch.ones(1)}, bits(1.0))
+    assert judge.failures == ["weights: 1 missing: b", "weights: 1 unexpected: c"]
+
+
+@pytest.mark.parametrize(
+    "tensor", [torch.tensor(1.5), torch.zeros(0, 4), torch.arange(6.0).view(2, 3).T, torch.tensor([True, False])]
+)
+def test_scalars_empty_and_transposed_tensors_can_be_compared(judge, tensor):
+    judge.bit_equal("weights", {"a": tensor}, {"a": tensor.clone()})
+    assert not judge.failures

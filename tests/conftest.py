@@ -1,0 +1,36 @@
+"""No network: neither for this process nor for what it forks, and Hugging Face libraries are told so."""
+
+import os
+import socket
+import sys
+from ipaddress import ip_address
+
+_OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
+
+
+class NetworkBlocked(RuntimeError):
+    """Not an OSError, which a client could take for a network that is down and go on."""
+
+
+def pytest_configure() -> None:
+    os.environ |= dict.fromkeys(_OFFLINE, "1")
+    sys.addaudithook(_refuse_network)  # sees sockets of C extensions' Python callers, too, and survives a fork
+
+
+def _refuse_network(event: str, args: tuple) -> None:
+    if event in ("socket.connect", "socket.sendto"):
+        _, address = args
+        if isinstance(address, tuple) and not _is_this_machine(address[0]):
+            raise NetworkBlocked(f"a test tried to reach {address[0]}")
+    elif event in ("socket.getaddrinfo", "socket.gethostbyname") and not _is_this_machine(args[0]):
+        raise NetworkBlocked(f"a test tried to reach {args[0]}")
+
+
+def _is_this_machine(host: str | bytes | None) -> bool:
+    name = host.decode() if isinstance(host, bytes) else host
+    if name in (None, "", "localhost", socket.gethostname()):
+        return True
+    try:
+        return ip_address(name).is_loopback or ip_address(name).is_unspecified
+    except ValueError:
+        return False
