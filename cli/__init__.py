@@ -33,6 +33,24 @@ def main(arguments: list[str] | None = None) -> int:
     verb.add_argument("path", type=Path, help="a report.json or its folder")
     verb.set_defaults(call=_report)
 
+    verb = verbs.add_parser(
+        "diff",
+        help="compare two runs: what broke, what is fixed, what moved",
+        epilog="Exit status: 0 when nothing got worse, 1 when a required check broke or is no longer covered, or when "
+        "there was nothing to compare, 2 for bad input.",
+    )
+    run = "a report.json, its folder, or a release: its newest whole run in the results"
+    verb.add_argument("old", metavar="OLD", help=run)
+    verb.add_argument("new", metavar="NEW", help="the same for the other run")
+    verb.add_argument("--results", type=Path, default="results", metavar="FOLDER", help="where runs of releases are")
+    verb.add_argument("--target", choices=("cpu", "trn2"), help="of releases with runs on both")
+    verb.add_argument(
+        "--noise", type=Path, metavar="FOLDER", help="where repeats of OLD are, for the noise (default: the results)"
+    )
+    verb.add_argument("--format", choices=("text", "markdown", "html", "json"), default="text")
+    verb.add_argument("--out", type=Path, metavar="FILE", help="write there instead of printing")
+    verb.set_defaults(call=_diff)
+
     verb = verbs.add_parser("releases", help="list the Neuron releases that the kit knows")
     verb.set_defaults(call=_releases)
 
@@ -80,6 +98,19 @@ def _report(options, _rest: list[str]) -> int:
     folder.finish(load_report(options.path))
     print(folder.page)
     return 0
+
+
+def _diff(options, _rest: list[str]) -> int:
+    from trncheck.reports.diff import diff_reports
+    from trncheck.reports.diff_output import emit
+    from trncheck.reports.lookup import find_repeats, find_report
+
+    old, new = (find_report(name, options.results, options.target) for name in (options.old, options.new))
+    if options.noise and not options.noise.exists():
+        raise ValueError(f"--noise {options.noise}: no such folder")
+    difference = diff_reports(old, new, find_repeats(old, options.noise or options.results))
+    emit(difference, options.format, options.out)
+    return difference.exit_status
 
 
 def _releases(_options, _rest: list[str]) -> int:

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from trncheck.conformance.judge import Judge, KnownDefect
+from trncheck.conformance.versions import check_version
 from trncheck.reports.schema import CheckResult, Curve, Expectation, Outcome
 from trncheck.reports.text import without_surrogates
+from trncheck.trainers.errors import RunFailed
 
 JUDGE = pytest.StashKey[Judge]()
 
@@ -22,11 +24,17 @@ class NothingCompared(AssertionError):
 
 def conclude(item: pytest.Item) -> None:
     """Turn what the check's judge collected into its end: return, CheckFailed or NothingCompared."""
+    demand_no_failure(item)
+    judge = item.stash.get(JUDGE, None)
+    if judge is None or not judge.compared.tensors:
+        raise NothingCompared("the check ended without comparing anything, so it says nothing")
+
+
+def demand_no_failure(item: pytest.Item) -> None:
+    """CheckFailed where the check's judge has seen a failure."""
     judge = item.stash.get(JUDGE, None)
     if judge and judge.failures:
         raise CheckFailed("\n".join(judge.failures))
-    if judge is None or not judge.compared.tensors:
-        raise NothingCompared("the check ended without comparing anything, so it says nothing")
 
 
 def payload(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport) -> str:
@@ -34,7 +42,7 @@ def payload(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
     from trncheck.conformance.plugin import check_id, level_of
 
     judge = item.stash.get(JUDGE, None) or Judge()
-    outcome, message = _outcome(call, report)
+    outcome, message = _outcome(call, report, judge)
     result = CheckResult(
         id=check_id(item),
         subject=check_id(item).split(".")[0],
@@ -48,6 +56,7 @@ def payload(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
         measurements=judge.measurements,
         evidence=judge.evidence,
         duration_s=round(report.duration, 3),
+        version=check_version(item),
     )
     return json.dumps(
         {
@@ -85,7 +94,7 @@ def unpack(data: str) -> dict:
     }
 
 
-def _outcome(call: pytest.CallInfo, report: pytest.TestReport) -> tuple[Outcome, str]:
+def _outcome(call: pytest.CallInfo, report: pytest.TestReport, judge: Judge) -> tuple[Outcome, str]:
     error = call.excinfo.value if call.excinfo else None
     if error is None:
         return Outcome.PASS, ""
@@ -97,11 +106,16 @@ def _outcome(call: pytest.CallInfo, report: pytest.TestReport) -> tuple[Outcome,
     if isinstance(error, NothingCompared):
         report.longrepr = str(error)
         return Outcome.NOTHING_COMPARED, str(error)
-    if isinstance(error, CheckFailed) or type(error).__name__ == "RunFailed":
+    if isinstance(error, CheckFailed):
         report.longrepr = str(error)
         return Outcome.FAIL, str(error)
     last = call.excinfo.traceback[-1]
-    return Outcome.FAIL, f"{type(error).__name__}: {error} ({Path(last.path).name}:{last.lineno + 1})"
+    place = "" if isinstance(error, RunFailed) else f" ({Path(last.path).name}:{last.lineno + 1})"
+    # What had failed before the check broke off is the better half of the story.
+    message = "\n".join([*judge.failures, f"{type(error).__name__}: {error}{place}"])
+    if isinstance(error, RunFailed):
+        report.longrepr = message
+    return Outcome.FAIL, message
 
 
 def _title(item: pytest.Item) -> str:

@@ -42,7 +42,7 @@ class _CurveGroup:
 def render_html(report: Report) -> str:
     """The page of ``report``. Raises ValueError where Jinja2 or matplotlib is not installed."""
     try:
-        environment = _environment()
+        environment = page_environment()
         groups = [_curve_group(name, curves) for name, curves in _curves_by_group(report).items()]
     except ModuleNotFoundError as error:
         raise ValueError(
@@ -58,14 +58,14 @@ def render_html(report: Report) -> str:
         outcomes=[(o, n) for o, n in count_outcomes(report.results).items() if n],
         curve_groups=groups,
         not_finished=summary.NOT_FINISHED,
-        style=_verbatim((_TEMPLATES / "report.css").read_text(encoding="utf-8")),
         script=_verbatim(script),
         # The one script that the page may run; it may load nothing.
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
 
 
-def _environment() -> "Environment":
+def page_environment() -> "Environment":
+    """Templates of the pages, with the filters and the style that they share."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -93,6 +93,7 @@ def _environment() -> "Environment":
         "status": summary.status,
         "status_word": summary.status_word,
         "bar_position": on_scale(1.0),
+        "style": _verbatim((_TEMPLATES / "report.css").read_text(encoding="utf-8")),
     }
     return environment
 

@@ -1,8 +1,6 @@
 """``report.md``: a run for pull requests and chat, within the size of one GitHub comment for usual runs."""
 
-import re
-from collections.abc import Iterable
-
+from . import gfm
 from .schema import CheckResult, Outcome, PinRow, Report
 from .summary import (
     NOT_FINISHED,
@@ -14,13 +12,12 @@ from .summary import (
     reproduce,
     status_word,
 )
-from .text import clean, duration, first_lines, moment, number, one_line, plural
+from .text import duration, first_lines, moment, number, one_line, plural
 
 _MESSAGES = 10
 """Failures shown with their message; the others are named."""
 _NAMES = 12
 """Checks named per reason for not having run."""
-_SPECIAL = re.compile(r"([\\`*_\[\]~#$])")
 
 
 def render_markdown(report: Report) -> str:
@@ -39,17 +36,17 @@ def render_markdown(report: Report) -> str:
 
 
 def _head(report: Report) -> str:
-    verdict = f"## {status_word(report)}: {_text(report.verdict.headline)}"
+    verdict = f"## {status_word(report)}: {gfm.text(report.verdict.headline)}"
     commit = report.kit_commit or "no checkout"
     facts = (
-        f"Neuron {_text(report.release)} ({_text(report.release_date)}) on {report.target}, level {report.level}, "
-        f"{_text(moment(report.started))}, {duration(report.duration_s)}; "
-        f"trncheck {_text(report.kit_version)}, commit {_code(commit)}; run {_code(report.run_id)}"
+        f"Neuron {gfm.text(report.release)} ({gfm.text(report.release_date)}) on {report.target}, "
+        f"level {report.level}, {gfm.text(moment(report.started))}, {duration(report.duration_s)}; "
+        f"trncheck {gfm.text(report.kit_version)}, commit {gfm.code(commit)}; run {gfm.code(report.run_id)}"
     )
     parts = [
         verdict,
         "" if report.complete else f"> **The run did not finish.** {NOT_FINISHED}",
-        "\n".join(f"1. {_text(reason)}" for reason in report.verdict.reasons),
+        "\n".join(f"1. {gfm.text(reason)}" for reason in report.verdict.reasons),
         f"**{counts_line(report)}**",
         facts,
     ]
@@ -58,10 +55,11 @@ def _head(report: Report) -> str:
 
 def _pins(pins: list[PinRow], stack: str) -> str:
     rows = [
-        (_code(p.name), _text(p.expected), _text(p.found or "–"), p.status.value, _text(p.note or "")) for p in pins
+        (gfm.code(p.name), gfm.text(p.expected), gfm.text(p.found or "–"), p.status.value, gfm.text(p.note or ""))
+        for p in pins
     ]
-    table = _table(("name", "release pins", "found", "status", "note"), rows)
-    parts = ["### Environment against the release", _text(stack), table]
+    table = gfm.table(("name", "release pins", "found", "status", "note"), rows)
+    parts = ["### Environment against the release", gfm.text(stack), table]
     return "\n\n".join(part for part in parts if part) if pins or stack else ""
 
 
@@ -73,11 +71,11 @@ def _failures(report: Report) -> str:
     for result in failed[:_MESSAGES]:
         nothing = result.outcome is Outcome.NOTHING_COMPARED
         compared = "" if nothing else f", {compared_text(result.compared)}"
-        parts.append(f"**{_text(result.title)}**\n{_code(result.id)}: {_outcome(result)}{compared}")
+        parts.append(f"**{gfm.text(result.title)}**\n{gfm.code(result.id)}: {_outcome(result)}{compared}")
         if result.message.strip():
-            parts.append(_fenced(first_lines(result.message, lines=25, width=200)))
-        parts.append(f"Again: {_code(reproduce(report, result))}")
-    parts += [f"* {_code(r.id)}: {_outcome(r)}, {_text(one_line(r.message, 160))}" for r in failed[_MESSAGES:]]
+            parts.append(gfm.fenced(first_lines(result.message, lines=25, width=200)))
+        parts.append(f"Again: {gfm.code(reproduce(report, result))}")
+    parts += [f"* {gfm.code(r.id)}: {_outcome(r)}, {gfm.text(one_line(r.message, 160))}" for r in failed[_MESSAGES:]]
     return "\n\n".join(parts)
 
 
@@ -86,16 +84,16 @@ def _outcome(result: CheckResult) -> str:
 
 
 def _named(results: list[CheckResult], outcome: Outcome, heading: str) -> str:
-    lines = [f"* {_code(r.id)}: {_text(one_line(r.message, 300))}" for r in results if r.outcome is outcome]
+    lines = [f"* {gfm.code(r.id)}: {gfm.text(one_line(r.message, 300))}" for r in results if r.outcome is outcome]
     return f"### {heading}\n\n" + "\n".join(lines) if lines else ""
 
 
 def _not_run(report: Report) -> str:
     lines = []
     for reason, results in not_run_by_reason(report).items():
-        names = ", ".join(_code(r.id) for r in results[:_NAMES])
+        names = ", ".join(gfm.code(r.id) for r in results[:_NAMES])
         more = f" and {len(results) - _NAMES} more" if len(results) > _NAMES else ""
-        lines.append(f"* {_text(one_line(reason, 300))} ({len(results)}): {names}{more}")
+        lines.append(f"* {gfm.text(one_line(reason, 300))} ({len(results)}): {names}{more}")
     return "### Not run\n\n" + "\n".join(lines) if lines else ""
 
 
@@ -105,10 +103,12 @@ def _numbers(report: Report) -> str:
         for m in result.measurements:
             value, bar = against_bar(m)
             met = "reported" if m.bar is None else "met" if m.ok else "**missed**"
-            rows.append((_code(result.id), _text(m.name), _text(value), _text(bar), met, _text(m.source)))
+            rows.append(
+                (gfm.code(result.id), gfm.text(m.name), gfm.text(value), gfm.text(bar), met, gfm.text(m.source))
+            )
     if not rows:
         return ""
-    table = _table(("check", "measured", "value", "bar", "", "source of the bar"), rows, right=(2, 3))
+    table = gfm.table(("check", "measured", "value", "bar", "", "source of the bar"), rows, right=(2, 3))
     return f"### Numbers\n\n<details><summary>{plural(len(rows), 'measurement')}</summary>\n\n{table}\n\n</details>"
 
 
@@ -117,32 +117,14 @@ def _published(report: Report) -> str:
     for e in report.expectations:
         unit = f" {e.unit}" if e.unit else ""
         measured = "–" if e.measured is None else number(e.measured) + unit
-        rows.append((_text(e.name), _text(number(e.published) + unit), _text(measured), _text(e.source), _text(e.note)))
+        rows.append(
+            (
+                gfm.text(e.name),
+                gfm.text(number(e.published) + unit),
+                gfm.text(measured),
+                gfm.text(e.source),
+                gfm.text(e.note),
+            )
+        )
     header = ("name", "published", "measured", "source", "note")
-    return "### Published beside measured\n\n" + _table(header, rows, right=(1, 2)) if rows else ""
-
-
-def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], right: tuple[int, ...] = ()) -> str:
-    rule = tuple("--:" if column in right else "---" for column in range(len(header)))
-    # Also within code, GitHub ends a cell at a bar that is not escaped.
-    lines = [header, rule, *(tuple(cell.replace("|", "\\|") for cell in row) for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _text(text: str) -> str:
-    """``text`` in one line, with nothing in it read as Markdown, HTML or a mention."""
-    escaped = _SPECIAL.sub(r"\\\1", one_line(text)).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return escaped.replace("@", "@\u2060")
-
-
-def _code(text: str) -> str:
-    line = one_line(text) or " "
-    ticks = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
-    pad = " " if len(ticks) > 1 else ""
-    return f"{ticks}{pad}{line}{pad}{ticks}"
-
-
-def _fenced(text: str) -> str:
-    text = clean(text)
-    ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-    return f"{ticks}text\n{text}\n{ticks}"
+    return "### Published beside measured\n\n" + gfm.table(header, rows, right=(1, 2)) if rows else ""

@@ -45,12 +45,14 @@ class VerdictStatus(StrEnum):
     INCOMPLETE = "incomplete"
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """Base of all models: no unknown fields, and JSON that every reader takes."""
+
     # Numbers such as NaN are results here, so JSON carries them as the strings "NaN" and "Infinity".
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
 
-class Measurement(_Strict):
+class Measurement(Strict):
     """One number that a check measured, and the bar it was held against."""
 
     name: str
@@ -67,7 +69,7 @@ class Measurement(_Strict):
     ok: bool = True
 
 
-class Compared(_Strict):
+class Compared(Strict):
     """How much a check really compared. Nothing compared is not a pass."""
 
     tensors: int = 0
@@ -76,7 +78,7 @@ class Compared(_Strict):
     """Single numbers or names among them."""
 
 
-class CheckResult(_Strict):
+class CheckResult(Strict):
     """One check of one run."""
 
     id: str
@@ -99,9 +101,11 @@ class CheckResult(_Strict):
     """Facts that prove what ran: counts, fingerprints, paths, versions."""
     duration_s: float = 0.0
     attempt: int = 1
+    version: str = ""
+    """Hash of the check's code and data. Where it differs, two results are not comparable; empty for not known."""
 
 
-class PinRow(_Strict):
+class PinRow(Strict):
     """One row of the environment table."""
 
     name: str
@@ -114,7 +118,7 @@ class PinRow(_Strict):
     """Which stack is met, that a placeholder or the wrong product is installed, ..."""
 
 
-class Curve(_Strict):
+class Curve(Strict):
     """One training curve, for the loss plot."""
 
     name: str
@@ -129,7 +133,7 @@ class Curve(_Strict):
     """True for plain Transformers, the witness that the other curves of the model are held against."""
 
 
-class Expectation(_Strict):
+class Expectation(Strict):
     """A published number beside what this run measured for it."""
 
     name: str
@@ -140,7 +144,7 @@ class Expectation(_Strict):
     note: str = ""
 
 
-class Environment(_Strict):
+class Environment(Strict):
     """The machine and software of a run."""
 
     python: str
@@ -155,7 +159,7 @@ class Environment(_Strict):
     variables: dict[str, str] = {}
 
 
-class Verdict(_Strict):
+class Verdict(Strict):
     """The answer, with its reasons in the order of their weight."""
 
     status: VerdictStatus
@@ -164,7 +168,7 @@ class Verdict(_Strict):
     reasons: list[str] = []
 
 
-class Report(_Strict):
+class Report(Strict):
     """A whole run."""
 
     schema_version: Literal["1.0"] = SCHEMA_VERSION

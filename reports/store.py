@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from .schema import SCHEMA_VERSION, Report
+from .schema import SCHEMA_VERSION, Report, Strict
 from .text import one_line, without_surrogates
 
 REPORT_JSON = "report.json"
@@ -54,7 +54,7 @@ class RunFolder:
 
     def write(self, report: Report) -> None:
         """Replace ``report.json``. Raises ValueError where the folder cannot be written."""
-        self._replace(REPORT_JSON, _dump(report))
+        self._replace(REPORT_JSON, dump_json(report))
 
     def finish(self, report: Report) -> None:
         """Write ``report.json``, then ``report.md``, ``junit.xml`` and ``report.html``.
@@ -110,20 +110,21 @@ def load_report(path: Path) -> Report:
         raise ValueError(f"{path}: {_first_problem(error)}; {_DAMAGED}") from error
 
 
+def dump_json(model: Strict) -> str:
+    """``model`` as JSON that every reader takes."""
+    try:
+        return model.model_dump_json(indent=1) + "\n"
+    except PydanticSerializationError:
+        # Names of files that are not UTF-8 hold lone surrogates; JSON has no room for them.
+        return type(model).model_validate(_without_surrogates(model.model_dump())).model_dump_json(indent=1) + "\n"
+
+
 def _first_problem(error: ValidationError) -> str:
     """Field and problem of the first error, e.g. ``results[3].outcome: Input should be ...``."""
     first, *others = error.errors(include_url=False, include_context=False, include_input=False)
     field = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in first["loc"]).lstrip(".")
     more = f" (and {len(others)} more)" if others else ""
     return one_line(f"field {field}: {first['msg']}{more}", 300)
-
-
-def _dump(report: Report) -> str:
-    try:
-        return report.model_dump_json(indent=1) + "\n"
-    except PydanticSerializationError:
-        # Names of files that are not UTF-8 hold lone surrogates; JSON has no room for them.
-        return Report.model_validate(_without_surrogates(report.model_dump())).model_dump_json(indent=1) + "\n"
 
 
 def _without_surrogates(value: Any) -> Any:

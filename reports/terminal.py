@@ -40,7 +40,7 @@ _VERDICT_STYLE = {
 
 def print_summary(report: Report, path: Path, console: Console | None = None) -> None:
     """Print counts, failures, what did not run, and last the verdict and ``path``, the page to open."""
-    out = _Printer(console or Console())
+    out = Printer(console or Console())
     out.console.print(out.counts(report))
     for result in failures(report):
         out.failure(result, reproduce(report, result))
@@ -54,7 +54,9 @@ def print_summary(report: Report, path: Path, console: Console | None = None) ->
     out.line(str(path))
 
 
-class _Printer:
+class Printer:
+    """Prints text from outside as it is."""
+
     def __init__(self, console: Console) -> None:
         self.console = console
 
