@@ -10,12 +10,11 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 LONGEST = 350
 """Lines of a module."""
-# Put together here, so that this file does not break its own rules.
 FORBIDDEN = {
     "a path of one machine": re.compile(r"(?<![\w.~])/(?:work|root)/"),
-    "a folder outside of the repository": re.compile(r"\bshared" r"/"),
-    "pickle": re.compile(r"^\s*(?:import|from) " r"pickle\b", re.MULTILINE),
-    "torch.load without weights_only=True": re.compile(r"torch\.load" r"\((?![^)]*weights_only=True)"),
+    "a folder outside of the repository": re.compile(r"\bshared/"),
+    "pickle": re.compile(r"^\s*(?:import|from) pickle\b", re.MULTILINE),
+    "torch.load without weights_only=True": re.compile(r"torch\.load\((?![^)]*weights_only=True)"),
 }
 
 
@@ -46,6 +45,7 @@ def test_no_tracked_file_holds(what):
     broken = [
         f"{path.relative_to(ROOT)}: {match.group()}"
         for path in tracked()
+        if path != Path(__file__).resolve()  # which has to name what it forbids
         for match in FORBIDDEN[what].finditer(path.read_text(errors="replace"))
     ]
     assert broken == []
