@@ -49,11 +49,14 @@ class Reporter:
             self.expect(expected)
 
     def pytest_runtest_logreport(self, report):
-        if data := getattr(report, "trncheck", None):
-            self._session.add(**outcomes.unpack(data))
-        elif report.when == "???":
-            # What xdist says of a check under which its worker died.
-            self._session.add(outcomes.crashed(report, self._config.option))
+        try:
+            if data := getattr(report, "trncheck", None):
+                self._session.add(**outcomes.unpack(data))
+            elif report.when == "???":
+                # What xdist says of a check under which its worker died.
+                self._session.add(outcomes.crashed(report, self._config.option))
+        except ValueError as error:
+            pytest.exit(f"trncheck: {error}", returncode=pytest.ExitCode.USAGE_ERROR)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session, exitstatus):
@@ -64,6 +67,7 @@ class Reporter:
             self._session.finish(by_itself=by_itself)
         except ValueError as error:
             print(f"trncheck: {error}", file=sys.stderr)
+            session.exitstatus = exitstatus = exitstatus or 1
         # Whatever else failed, a teardown or a test of another folder, is not for the verdict to overrule.
         if exitstatus == 0:
             verdict = self._session.report.verdict

@@ -1,10 +1,15 @@
-"""No network: neither for this process nor for what it forks, and Hugging Face libraries are told so."""
+"""No network: neither for this process nor for what it forks, and Hugging Face libraries are told so.
+
+And the catch rate of the planted faults, counted here because xdist's controller reads no deeper conftest.
+"""
 
 import os
 import socket
 import sys
+from collections import Counter
 from ipaddress import ip_address
 
+_FAULTS: Counter[str] = Counter()
 _OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
@@ -34,3 +39,14 @@ def _is_this_machine(host: str | bytes | None) -> bool:
         return ip_address(name).is_loopback or ip_address(name).is_unspecified
     except ValueError:
         return False
+
+
+def pytest_runtest_logreport(report) -> None:
+    if report.when == "call":
+        _FAULTS.update(verdict for name, verdict in report.user_properties if name == "fault")
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    if _FAULTS:
+        counts = ", ".join(f"{_FAULTS[verdict]} {verdict}" for verdict in ("detected", "wrong reason", "missed"))
+        terminalreporter.write_line(f"planted faults: {counts}")

@@ -7,12 +7,9 @@ it likes, and the conformance suite then runs the one check. Nothing leaks back.
 import multiprocessing
 import os
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
-
-_TALLY: Counter = Counter()
 
 
 @pytest.fixture(scope="session")
@@ -74,14 +71,3 @@ def _judge(result, reason: str) -> str:
     if result is None or not result.outcome.is_failure:
         return "missed"
     return "detected" if reason in result.message else "wrong reason"
-
-
-def pytest_runtest_logreport(report):
-    if report.when == "call":
-        _TALLY.update(verdict for name, verdict in report.user_properties if name == "fault")
-
-
-def pytest_terminal_summary(terminalreporter):
-    if _TALLY:
-        counts = ", ".join(f"{_TALLY[verdict]} {verdict}" for verdict in ("detected", "wrong reason", "missed"))
-        terminalreporter.write_line(f"planted faults: {counts}")
