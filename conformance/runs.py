@@ -17,8 +17,8 @@ RATE = 1e-3
 ROWS, SEQ_LEN = 8, 64
 """Global batch of the tiny configurations."""
 
-_CONSTANT_RATE = f"--lr_scheduler.warmup_steps 0 --lr_scheduler.decay_ratio 0 {{lr}} {RATE}".format(
-    lr="--optimizer.param_groups.0.optimizer_kwargs.lr"
+_CONSTANT_RATE = (
+    f"--lr_scheduler.warmup_steps 0 --lr_scheduler.decay_ratio 0 --optimizer.param_groups.0.optimizer_kwargs.lr {RATE}"
 )
 _UNCLIPPED = "--training.max_norm 1e9"
 _LOAD = "--checkpoint.enable --checkpoint.initial_load_in_hf"
@@ -37,12 +37,12 @@ class Reference:
 
 
 def once(method: Callable) -> Callable:
-    """Cache a method's result, or the exception it raised, by its arguments."""
-    kept: dict = {}
+    """Keep a method's result, or the exception it raised, by its arguments, in the instance."""
 
     @functools.wraps(method)
     def call(self, *args):
-        key = (id(self), *args)
+        kept = vars(self).setdefault("_kept", {})
+        key = (method.__name__, *args)
         if key not in kept:
             try:
                 kept[key] = (method(self, *args), None)
@@ -96,7 +96,7 @@ class RunBook:
     @once
     def random(self, case: Case):
         """20 steps from random initialisation."""
-        return self._run(case, f"--training.steps {STEPS} --record.weight_steps 0")
+        return self._run(case, f"--training.steps {STEPS}")
 
     @once
     def stock_experts(self):

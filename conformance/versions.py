@@ -11,11 +11,11 @@ from types import ModuleType
 
 import pytest
 
-from trncheck.conformance import bars, compare
+from trncheck.conformance import bars, compare, runs
 from trncheck.conformance.plugin import RELEASE
 from trncheck.fixtures.manifest import Expectation, Pin
 
-_SHARED = (bars, compare)
+_SHARED = (bars, compare, runs)
 """Modules whose definitions are part of the checks that use them."""
 _DIGITS = 12
 _WORD = re.compile(r"\w+")
