@@ -35,12 +35,12 @@ def test_weights_loaded(judge, runs, case):
     judge.bit_equal("weights before step 1", runs.published(case).weights(0), published)
 
 
-@each_case(where=lambda case: case.ranks == 1 and (case.path, case.model) != ("hf", "dense-tied"))
+@each_case(where=lambda case: case.ranks == 1)
 def test_random_start(judge, runs, case):
     """From random initialisation, step 1 starts at ln V + D sigma^2 / 2.
 
-    Not for the Transformers path with a tied head: its embedding, drawn with D^-1/2, dominates the residual stream of
-    a small model, so that a token predicts itself and the formula does not hold.
+    A tied head lets a token predict itself, the more the less its embedding is hidden under what the layers add. In a
+    model as small as these that shows where the embedding is drawn with D^-1/2, so there the start has a range.
     """
     geometry = TINY[case.model]
     sigma = INITIALIZER_RANGE if case.path == "native" else _CUT_AT_3_SIGMA * geometry.hidden_size**-0.5
@@ -51,7 +51,13 @@ def test_random_start(judge, runs, case):
     bar = bars.random_start(sigma, geometry.hidden_size, pairs)
     judge.report("prediction", expected, unit="nat", source=f"ln V + D sigma^2 / 2 with sigma = {sigma:.4g}")
     judge.report("step-1 loss", loss, unit="nat")
-    judge.at_most("|step-1 loss - prediction|", abs(loss - expected), bar, unit="nat", elements=_TOKENS)
+    if case.path == "hf" and geometry.tie_word_embeddings:
+        highest = math.log(math.exp(expected) + math.exp(geometry.hidden_size * sigma))
+        judge.report("prediction where a token sees its own embedding alone", highest, unit="nat")
+        outside = max(expected - loss, loss - highest, 0.0)
+        judge.at_most("distance of the step-1 loss from the range", outside, bar, unit="nat", elements=_TOKENS)
+    else:
+        judge.at_most("|step-1 loss - prediction|", abs(loss - expected), bar, unit="nat", elements=_TOKENS)
 
 
 @each_case(where=lambda case: case.ranks == 1)
