@@ -51,6 +51,32 @@ def main(arguments: list[str] | None = None) -> int:
     verb.add_argument("--out", type=Path, metavar="FILE", help="write there instead of printing")
     verb.set_defaults(call=_diff)
 
+    verb = verbs.add_parser(
+        "trend",
+        help="many runs together: what is red and since when, flaky checks, numbers that changed level",
+        epilog="Exit status: 0 also where checks are red, 2 for bad input, or when no report can be read.",
+    )
+    verb.add_argument(
+        "folders",
+        nargs="*",
+        type=Path,
+        default=[Path("results")],
+        metavar="FOLDER",
+        help="where runs are, at any depth",
+    )
+    verb.add_argument(
+        "--group",
+        choices=("target", "release"),
+        default="target",
+        help="follow a target across releases, or each alone",
+    )
+    verb.add_argument(
+        "--last", type=int, default=60, metavar="N", help="runs per group to look at (default: %(default)s)"
+    )
+    verb.add_argument("--format", choices=("text", "html", "json"), default="text")
+    verb.add_argument("--out", type=Path, metavar="FILE", help="write there instead of printing")
+    verb.set_defaults(call=_trend)
+
     verb = verbs.add_parser("releases", help="list the Neuron releases that the kit knows")
     verb.set_defaults(call=_releases)
 
@@ -111,6 +137,15 @@ def _diff(options, _rest: list[str]) -> int:
     difference = diff_reports(old, new, find_repeats(old, options.noise or options.results))
     emit(difference, options.format, options.out)
     return difference.exit_status
+
+
+def _trend(options, _rest: list[str]) -> int:
+    from trncheck.reports.history import read_history
+    from trncheck.reports.trend import trend
+    from trncheck.reports.trend_output import emit
+
+    emit(trend(read_history(options.folders), options.last, options.group), options.format, options.out)
+    return 0
 
 
 def _releases(_options, _rest: list[str]) -> int:

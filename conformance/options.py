@@ -15,6 +15,10 @@ OPTIONS = {
         "help": "only checks with this id; wildcards, repeatable",
     },
     "--require-complete": {"action": "store_true", "help": "fail unless the verdict is conformant"},
-    "--results": {"default": "results", "metavar": "FOLDER", "help": "where reports go (default: %(default)s)"},
+    "--results": {
+        "default": "results",
+        "metavar": "FOLDER",
+        "help": "where reports go, written with = (default: %(default)s)",
+    },
 }
 """Flag -> arguments of ``add_argument``."""

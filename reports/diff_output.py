@@ -1,10 +1,10 @@
 """A comparison in the format asked for, on standard output or in a file."""
 
 import io
-import sys
 from pathlib import Path
 
 from . import diff_view as view
+from . import output
 from .diff import ReportDiff
 from .store import dump_json
 
@@ -32,18 +32,7 @@ def render(diff: ReportDiff, format: str) -> str:
 
 def emit(diff: ReportDiff, format: str, out: Path | None) -> None:
     """Print ``diff``, or write it to ``out`` and print the conclusion. Raises ValueError where that cannot be."""
-    if out is not None:
-        text = render(diff, format)
-        try:
-            out.write_text(text, encoding="utf-8", newline="\n")
-        except OSError as error:
-            raise ValueError(f"{out}: cannot be written ({error.strerror or error}); choose another file") from error
-        print(f"{view.result_word(diff)}: {view.conclusion(diff)}\n{out}")
-    elif format == "text":
-        from .diff_text import print_diff
+    from .diff_text import print_diff
 
-        print_diff(diff)
-    else:
-        # A page says that it is UTF-8, whatever the terminal is.
-        sys.stdout.reconfigure(encoding="utf-8")
-        sys.stdout.write(render(diff, format))
+    show = (lambda: print_diff(diff)) if format == "text" else None
+    output.emit(lambda: render(diff, format), show, f"{view.result_word(diff)}: {view.conclusion(diff)}", out)
