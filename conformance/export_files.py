@@ -5,6 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 INDEX = "model.safetensors.index.json"
+COMPANIONS = (
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+)
+"""Files that an export takes from its source as they are, where the source has them."""
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,16 @@ from trncheck.fixtures.tiny import tiny_folder
 
 STEPS = 20
 RATE = 1e-3
+"""Learning rate of the runs that are held against plain Transformers; constant."""
+PEAK_RATE = 3e-3
+"""Of the runs with a schedule."""
+MAX_NORM = 0.1
+"""Of the runs that are clipped; gradients of the published weights have norms around 1."""
 ROWS, SEQ_LEN = 8, 64
 """Global batch of the tiny configurations."""
 
-_CONSTANT_RATE = (
-    f"--lr_scheduler.warmup_steps 0 --lr_scheduler.decay_ratio 0 --optimizer.param_groups.0.optimizer_kwargs.lr {RATE}"
-)
+_LR = "--optimizer.param_groups.0.optimizer_kwargs.lr"
+_CONSTANT_RATE = f"--lr_scheduler.warmup_steps 0 --lr_scheduler.decay_ratio 0 {_LR} {RATE}"
 _UNCLIPPED = "--training.max_norm 1e9"
 _LOAD = "--checkpoint.enable --checkpoint.initial_load_in_hf"
 
@@ -80,6 +84,15 @@ class RunBook:
             case,
             f"--training.steps {STEPS} {_CONSTANT_RATE} {_UNCLIPPED} {_LOAD} --record.batches --record.logit_steps 1"
             f" --record.gradient_steps 1 --record.weight_steps 0 1 {STEPS} --record.final_logits",
+            weights=self.published_weights(case.model),
+        )
+
+    @once
+    def clipped(self, case: Case):
+        """One step from the published weights with gradients clipped to ``MAX_NORM``."""
+        return self._run(
+            case,
+            f"--training.steps 1 {_CONSTANT_RATE} --training.max_norm {MAX_NORM} {_LOAD} --record.gradient_steps 1",
             weights=self.published_weights(case.model),
         )
 
@@ -177,7 +190,7 @@ class RunBook:
 
     @once
     def straight(self, case: Case):
-        """Six steps without a break; the learning rate warms up and decays."""
+        """Six steps without a break, over two ends of an epoch; the learning rate warms up and decays."""
         return self._run(case, self._resumable(steps=6), weights=self.published_weights(case.model))
 
     @once
@@ -199,8 +212,10 @@ class RunBook:
         return self._run(case, flags, weights=self.published_weights(case.model), folder=copy)
 
     def _resumable(self, *, steps: int) -> str:
+        # 24 rows are an epoch of 3 steps; from the second one on they come in another order.
         return (
-            f"--training.steps {steps} --lr_scheduler.total_steps 8 {_LOAD} --checkpoint.interval 2"
+            f"--training.steps {steps} --lr_scheduler.warmup_steps 2 --lr_scheduler.total_steps 8 {_LR} {PEAK_RATE}"
+            f" --dataloader.rows 24 {_LOAD} --checkpoint.interval 2"
             " --checkpoint.no-last_save_in_hf --checkpoint.no-last_save_model_only"
         )
 

@@ -6,7 +6,7 @@ import pytest
 
 from trncheck.conformance import bars
 from trncheck.conformance.cases import Case, each_case
-from trncheck.conformance.export_files import read_headers
+from trncheck.conformance.export_files import COMPANIONS, read_headers
 
 _SAFETENSORS_DTYPE = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 
@@ -19,7 +19,7 @@ each_export = pytest.mark.parametrize(
 
 @each_case()
 def test_structure(judge, runs, case):
-    """The folder is complete: the source's keys and shapes, index and headers agree, format marked, config kept."""
+    """Files, index, keys, shapes, dtype and format mark are right; config and tokenizer are the source's."""
     _hold_structure(judge, runs.published(case).export, runs.published_weights(case.model), "float32")
 
 
@@ -84,6 +84,9 @@ def _hold_structure(judge, folder, source, dtype: str) -> None:
     if files.index is not None:
         names = {name: header.file for name, header in files.headers.items()}
         judge.equal("index against headers", files.index, names, elements=len(names))
+    for name in sorted({file.name for file in source.iterdir()} & set(COMPANIONS)):
+        copied = (folder / name).is_file() and (folder / name).read_bytes() == (source / name).read_bytes()
+        judge.equal(f"{name} is the source's", copied, True)
     config, original = (json.loads((path / "config.json").read_text()) for path in (folder, source))
     judge.equal("config.json", config, original | {"dtype": dtype}, elements=len(original))
 

@@ -1,12 +1,14 @@
 """Do all paths compute the same thing as plain Transformers, from the same weights on the same batches?"""
 
+import math
+
 import pytest
 
 from trncheck.conformance import bars
 from trncheck.conformance.cases import Case, each_case
 from trncheck.conformance.compare import relative_errors
 from trncheck.conformance.judge import KnownDefect
-from trncheck.conformance.runs import RATE, ROWS, SEQ_LEN, STEPS
+from trncheck.conformance.runs import MAX_NORM, RATE, ROWS, SEQ_LEN, STEPS
 from trncheck.fixtures import corpus
 from trncheck.fixtures.geometry import PUBLISHED, PUBLISHED_PARAMETERS
 from trncheck.reports.schema import Curve
@@ -50,6 +52,20 @@ def test_gradients(judge, runs, case):
     got, want = runs.published(case).gradients(1), runs.reference(case.model).gradients
     judge.same_names("parameters with a gradient", got, want)
     _hold_groups(judge, "gradient", relative_errors(got, want), bars.GRADIENT)
+
+
+@each_case(where=lambda case: case.model != "dense-untied")
+@pytest.mark.level("standard")
+def test_clipping(judge, runs, case):
+    """Gradients are clipped by the norm of all of them, over every rank: plain Transformers' times one factor."""
+    run, want = runs.clipped(case), runs.reference(case.model).gradients
+    norm = math.sqrt(sum(gradient.double().square().sum().item() for gradient in want.values()))
+    judge.at_least("norm before clipping", norm, bars.Bar(2 * MAX_NORM, "or nothing would be clipped"))
+    gap = abs(run.steps[0].grad_norm / norm - 1)
+    judge.at_most("reported norm, relative error", gap, bars.GRADIENT, elements=len(want))
+    scaled = {name: gradient * (MAX_NORM / norm) for name, gradient in want.items()}
+    judge.same_names("parameters with a gradient", run.gradients(1), want)
+    _hold_groups(judge, "clipped gradient", relative_errors(run.gradients(1), scaled), bars.GRADIENT)
 
 
 @each_case()

@@ -2,7 +2,9 @@
 
 import pytest
 
+from trncheck.conformance import bars
 from trncheck.conformance.cases import Case
+from trncheck.conformance.runs import PEAK_RATE
 from trncheck.trainers.errors import RunFailed
 
 CASES = [
@@ -22,6 +24,16 @@ def test_restarted(judge, runs, case, what):
     judge.equal("steps", [step.step for step in restarted], [step.step for step in straight], elements=len(straight))
     for a, b in zip(straight, restarted, strict=False):
         judge.equal(f"{what} of step {a.step}", getattr(b, what), getattr(a, what))
+
+
+def test_schedule(judge, runs):
+    """The learning rate rises over 2 warm-up steps, holds for 1, and falls in a straight line from there."""
+    steps = runs.straight(Case("native", "dense-tied", 1)).steps
+    wanted = [PEAK_RATE * factor for factor in (1 / 2, 1, 1, 5 / 6, 4 / 6, 3 / 6)]
+    judge.equal("steps", len(steps), len(wanted))
+    for step, rate in zip(steps, wanted, strict=False):
+        gap = abs(step.lr / rate - 1)
+        judge.at_most(f"learning rate of step {step.step}, relative error", gap, bars.EXACT)
 
 
 def test_used_folder(judge, runs):

@@ -74,6 +74,15 @@ def test_index_names_another_file():
     _after_export(misname)
 
 
+@fault("checkpoint.structure[hf-moe-1r]", "tokenizer.json is the source's: expected True, found False")
+def test_tokenizer_with_two_words_swapped():
+    def swap(folder):
+        path = folder / "tokenizer.json"
+        path.write_text(path.read_text().replace('"w002"', '"w00x"').replace('"w003"', '"w002"'))
+
+    _after_export(swap)
+
+
 @fault("checkpoint.head[native-dense-tied-1r]", "lm_head.weight is in the files: expected False, found True")
 def test_tied_head_written():
     def write(tensors):

@@ -87,6 +87,22 @@ def test_gradients_doubled_on_two_ranks():
     _wrap(cpu, "_sum_only", doubled)
 
 
+@fault("paths.clipping[native-moe-2r]", "clipped gradient of")
+def test_every_rank_clips_by_its_own_norm():
+    from torch.distributed.tensor import DTensor
+    from torchtitan.distributed import utils
+
+    def by_own_norm(original, parameters, max_norm, **kwargs):
+        total = original(parameters, 1e9, **kwargs)
+        gradients = [p.grad._local_tensor if isinstance(p.grad, DTensor) else p.grad for p in parameters]
+        own = torch.stack([gradient.norm() for gradient in gradients]).norm()
+        for gradient in gradients:
+            gradient.mul_(min(1.0, max_norm / own.item()))
+        return total
+
+    _wrap(utils, "clip_grad_norm_", by_own_norm)
+
+
 @fault("paths.update[native-dense-tied-1r]", "update of")
 def test_optimizer_with_another_epsilon():
     from trncheck.trainers import config_registry

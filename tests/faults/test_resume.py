@@ -39,6 +39,27 @@ def test_one_weight_changed_at_restart():
     ModelWrapper.load_state_dict = change
 
 
+@fault("resume.restarted[tokens-hf-dense-untied-2r]", "tokens of step 5")
+def test_epoch_not_restored():
+    from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataset
+
+    original = HuggingFaceTextDataset.load_state_dict
+    HuggingFaceTextDataset.load_state_dict = lambda self, state: original(self, state | {"epoch": 0})
+
+
+@fault("resume.schedule", "learning rate of step 1")
+def test_no_warm_up():
+    from trncheck.trainers.trainer import NativeTrainer
+
+    original = NativeTrainer.__init__
+
+    def start_hot(self, config):
+        config.lr_scheduler.warmup_steps = 0
+        original(self, config)
+
+    NativeTrainer.__init__ = start_hot
+
+
 @fault("resume.used_folder", "status 0 after training steps [7, 8]")
 def test_used_folder_resumed_silently():
     from trncheck.trainers import trainer
