@@ -60,7 +60,16 @@ def _native_facts(model) -> dict:
         "rope_theta": rope.theta,
         "rms_norm_eps": _single({m.eps for m in model.modules() if hasattr(m, "eps")}),
         "num_experts_per_tok": moe.router.top_k if moe else 0,
+        "norm_topk_prob": moe.router.route_norm if moe else None,
+        "attention_mask": _native_mask(model.config.layers[0].attention.inner_attention),
     }
+
+
+def _native_mask(attention) -> str:
+    """torchtitan's Decoder gives FlexAttention a mask by document, and other kinds none."""
+    from torchtitan.models.common.attention import FlexAttention
+
+    return "per document" if isinstance(attention, FlexAttention.Config) else type(attention).__qualname__
 
 
 def _transformers_facts(model) -> dict:
@@ -72,6 +81,8 @@ def _transformers_facts(model) -> dict:
             {norm.variance_epsilon for norm in model.modules() if hasattr(norm, "variance_epsilon")}
         ),
         "num_experts_per_tok": moe.router.top_k if moe else 0,
+        "norm_topk_prob": moe.router.route_norm if moe else None,
+        "attention_mask": {"block_causal": "per document"}.get(config.attn_mask_type, config.attn_mask_type),
     }
 
 
