@@ -9,7 +9,7 @@ conformance: .venv/installed
 	$(BIN)/trncheck run $(ARGS)
 
 test: .venv/installed
-	$(BIN)/pytest tests -n 2 $(ARGS)
+	$(BIN)/pytest tests -n 2 --dist worksteal $(ARGS)
 
 faults: .venv/installed
 	$(BIN)/pytest tests/faults -v $(ARGS)

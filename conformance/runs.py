@@ -116,7 +116,7 @@ class RunBook:
         """One step with torchtitan's own bfloat16 experts from the published weights."""
         return self._run(
             Case("native", "moe", 1),
-            f"--training.steps 1 {_UNCLIPPED} {_LOAD}",
+            f"--training.steps 1 {_UNCLIPPED} {_LOAD} --record.gradient_steps 1",
             weights=self.published_weights("moe"),
             config="qwen3_moe_tiny_stock_experts",
         )

@@ -88,7 +88,10 @@ def _hold_structure(judge, folder, source, dtype: str) -> None:
         copied = (folder / name).is_file() and (folder / name).read_bytes() == (source / name).read_bytes()
         judge.equal(f"{name} is the source's", copied, True)
     config, original = (json.loads((path / "config.json").read_text()) for path in (folder, source))
-    judge.equal("config.json", config, original | {"dtype": dtype}, elements=len(original))
+    original["dtype"] = dtype
+    judge.same_names("config.json", config, original)
+    for key in sorted(config.keys() & original.keys()):
+        judge.equal(f"config.json, {key}", config[key], original[key])
 
 
 def _hold_reload(judge, reloaded, case, dtype: str = "float32") -> None:

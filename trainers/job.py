@@ -105,6 +105,10 @@ def _check_assets(config) -> None:
     if not (folder / "config.json").is_file():
         raise ValueError(f"{folder} has no config.json; point --hf_assets_path at a Hugging Face model folder")
     check_weights(folder)
+    if config.model_spec.name == "qwen3":
+        from trncheck.trainers.fidelity import check_config_json
+
+        check_config_json(config)
     checkpoint = config.checkpoint
     wanted = checkpoint.enable and checkpoint.initial_load_in_hf and not checkpoint.initial_load_path
     if wanted and not any(folder.glob("*.safetensors")):

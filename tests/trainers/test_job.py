@@ -1,5 +1,6 @@
 """Bad input to ``python -m trncheck.trainers``: one line that says what, where and what to do, and status 2."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -122,3 +123,20 @@ def test_the_command_itself_ends_with_status_2_and_one_line(tmp_path):
     assert done.stderr.count("\n") == 1
     assert "--config must name one of" in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("rms_norm_eps", 1e-3),
+        ("num_hidden_layers", 1),
+        ("rope_parameters", {"rope_type": "default", "rope_theta": 1e4}),
+    ],
+)
+def test_a_native_configuration_refuses_another_models_folder(field, value, told, assets):
+    path = assets / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+    status, line = told(*NATIVE, "--hf_assets_path", str(assets))
+    assert status == 2
+    named = "rope_theta 10000.0 (built: 1000000.0)" if field == "rope_parameters" else f"{field} {value} (built: "
+    assert f"{path} describes another model than the configuration builds: {named}" in line
