@@ -35,15 +35,14 @@ def test_labels_cross_documents():
 
 @fault("paths.logits[native-dense-tied-1r]", "largest |difference|")
 def test_wrong_rotary_base():
-    from trncheck.trainers import config_registry
+    from trncheck.trainers.trainer import NativeTrainer
 
-    def spec(original, name):
-        spec = original(name)
-        for layer in spec.model.layers:
+    def build(original, self, config):
+        for layer in config.model_spec.model.layers:
             layer.attention.rope.theta = 1e4
-        return spec
+        original(self, config)
 
-    _wrap(config_registry, "_tiny_native_spec", spec)
+    _wrap(NativeTrainer, "__init__", build)
 
 
 @fault("paths.logits[hf-dense-tied-1r]", "largest |difference|")
