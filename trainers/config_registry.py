@@ -2,7 +2,8 @@
 
 Paths: ``qwen3_hf_*`` trains the Transformers model through torchtitan, ``qwen3_native_*`` torchtitan's own dense
 model, ``qwen3_moe_*`` torchtitan's own mixture of experts. Tiny sizes train in fp32 on the generated corpus, so that
-paths can be compared; real sizes take weights and tokenizer from ``--hf_assets_path``.
+paths can be compared; real sizes take weights and tokenizer from ``--hf_assets_path``. ``nki`` in a name says that the
+experts, ``nki_rope`` that the rotary embedding are computed by the NKI kernels.
 """
 
 from trncheck.trainers.devices import DEVICE_TYPE  # sets the device before torchtitan reads it
@@ -26,6 +27,7 @@ from trncheck.fixtures.tiny import bare_folder, tiny_folder
 from trncheck.trainers import native, transformers_model
 from trncheck.trainers.data import CorpusDataLoader
 from trncheck.trainers.experts import same_dtype
+from trncheck.trainers.kernels import attach
 from trncheck.trainers.trainer import NativeTrainer, TransformersTrainer
 
 
@@ -60,6 +62,26 @@ def qwen3_hf_tiny_untied() -> TransformersTrainer.Config:
 
 def qwen3_hf_moe_tiny() -> TransformersTrainer.Config:
     return _tiny(TransformersTrainer, transformers_model.model_spec(moe=True), "moe")
+
+
+def qwen3_native_tiny_nki_rope() -> NativeTrainer.Config:
+    return attach(qwen3_native_tiny(), rope=True)
+
+
+def qwen3_moe_nki_tiny() -> NativeTrainer.Config:
+    return attach(qwen3_moe_tiny(), experts=True)
+
+
+def qwen3_moe_nki_tiny_nki_rope() -> NativeTrainer.Config:
+    return attach(qwen3_moe_tiny(), rope=True, experts=True)
+
+
+def qwen3_hf_tiny_nki_rope() -> TransformersTrainer.Config:
+    return attach(qwen3_hf_tiny(), rope=True)
+
+
+def qwen3_hf_moe_tiny_nki_rope() -> TransformersTrainer.Config:
+    return attach(qwen3_hf_moe_tiny(), rope=True)
 
 
 def qwen3_native_0_6b() -> NativeTrainer.Config:
@@ -108,6 +130,22 @@ def qwen3_hf_4b_instruct_2507() -> TransformersTrainer.Config:
 
 def qwen3_hf_30b_a3b() -> TransformersTrainer.Config:
     return _real(TransformersTrainer, transformers_model.model_spec(moe=True), "Qwen3-30B-A3B")
+
+
+def qwen3_native_4b_instruct_2507_nki_rope() -> NativeTrainer.Config:
+    return attach(qwen3_native_4b_instruct_2507(), rope=True)
+
+
+def qwen3_moe_nki_30b_a3b_4layers_64experts() -> NativeTrainer.Config:
+    return attach(qwen3_moe_30b_a3b_4layers_64experts(), experts=True)
+
+
+def qwen3_moe_nki_30b_a3b_4layers_64experts_nki_rope() -> NativeTrainer.Config:
+    return attach(qwen3_moe_30b_a3b_4layers_64experts(), rope=True, experts=True)
+
+
+def qwen3_hf_4b_instruct_2507_nki_rope() -> TransformersTrainer.Config:
+    return attach(qwen3_hf_4b_instruct_2507(), rope=True)
 
 
 def _tiny_native_spec(name: str) -> ModelSpec:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,8 @@ class Step:
     lr: float
     tokens: str
     """Hash of the global batch (inputs, positions, labels), the same for every number of ranks."""
+    kernel_counts: dict[str, int]
+    """Executions of kernels by ``operator direction dtype backend``, over all ranks; empty without kernels."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,18 @@ class RunRecord:
                 continue
             rows = "".join(row for entry in entries for row in entry["rows"])
             tokens = hashlib.sha256(rows.encode()).hexdigest()[:16]
-            steps.append(Step(first["step"], first["loss"], first["grad_norm"], first["lr"], tokens))
+            counts = dict(sum((Counter(entry["kernel_counts"]) for entry in entries), Counter()))
+            steps.append(Step(first["step"], first["loss"], first["grad_norm"], first["lr"], tokens, counts))
         return steps
 
     @property
     def losses(self) -> list[float]:
         return [step.loss for step in self.steps]
+
+    @property
+    def kernel_counts(self) -> list[dict[str, int]]:
+        """Executions of kernels in every logged step."""
+        return [step.kernel_counts for step in self.steps]
 
     @cached_property
     def seconds_per_step(self) -> float:

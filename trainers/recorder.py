@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 @dataclass(kw_only=True, slots=True)
 class RecordConfig:
     enable: bool = False
-    """Write losses, gradient norms, learning rates and token hashes of every logged step."""
+    """Write losses, gradient norms, learning rates, token hashes and kernel executions of every logged step."""
 
     batches: bool = False
     """Keep the batches themselves (inputs, positions, labels)."""
@@ -65,6 +65,7 @@ class Recorder:
         step = self._trainer.step
         rows = [row for inputs, labels in self._micro_batches for row in _row_hashes(inputs, labels)]
         entry = {"step": step, "time": time.time(), "rows": rows, **self._logged}
+        entry["kernel_counts"] = self._trainer.kernel_counts
         self._steps.write(json.dumps(entry) + "\n")
         if self._config.batches:
             self._save_local(self._batch(self._micro_batches), "batch", step)

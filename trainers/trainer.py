@@ -1,7 +1,7 @@
 """torchtitan's Trainer for both kinds of model, with what trncheck asks of every run.
 
-Three additions, none of which changes a number: a record of what was trained on and what came out, a refusal to
-resume by accident, and a complete Hugging Face folder at the end.
+Four additions: a record of what was trained on and what came out, a refusal to resume by accident, a complete Hugging
+Face folder at the end, and NKI kernels where they are asked for. Without kernels, none changes a number.
 """
 
 from trncheck.trainers.devices import DEVICE_TYPE  # sets the device before torchtitan reads it
@@ -16,6 +16,7 @@ from torchtitan.experiments.transformers_modeling_backend.trainer import HFTrans
 from torchtitan.trainer import Trainer
 
 from trncheck.trainers.export import complete_export
+from trncheck.trainers.kernels import Executions, KernelConfig, asked, attach, check_attached
 from trncheck.trainers.recorder import RecordConfig, Recorder, local_tensors
 
 
@@ -28,7 +29,11 @@ class _Checked:
             from trncheck.trainers import cpu
 
             cpu.adapt(config)
+        attach(config)
+        operators = asked(config)
         super().__init__(config)
+        check_attached(self.model_parts, operators)
+        self._executions = Executions(operators)
         self.recorder = Recorder(self, config.record) if config.record.enable else None
 
     def post_dataloading_process(self, input_dict, labels):
@@ -43,6 +48,7 @@ class _Checked:
 
     def train_step(self, data_iterator):
         super().train_step(data_iterator)
+        self.kernel_counts = self._executions.end_step(self.step)
         if self.recorder:
             self.recorder.note_step()
 
@@ -105,6 +111,7 @@ class NativeTrainer(_Checked, Trainer):
     @dataclass(kw_only=True, slots=True)
     class Config(Trainer.Config):
         record: RecordConfig = field(default_factory=RecordConfig)
+        kernels: KernelConfig = field(default_factory=KernelConfig)
 
 
 class TransformersTrainer(_Checked, HFTransformerTrainer):
@@ -113,6 +120,7 @@ class TransformersTrainer(_Checked, HFTransformerTrainer):
     @dataclass(kw_only=True, slots=True)
     class Config(HFTransformerTrainer.Config):
         record: RecordConfig = field(default_factory=RecordConfig)
+        kernels: KernelConfig = field(default_factory=KernelConfig)
 
         @property
         def hf_model(self) -> str:

@@ -9,7 +9,7 @@ first two are repaired here, the names in ``transformers_adapter``. Every repair
 import trncheck.trainers.devices  # noqa: F401 (sets the device before torchtitan reads it)
 
 # isort: split
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -23,6 +23,7 @@ from torchtitan.models.common.moe import MoE
 from torchtitan.protocols.model_spec import ModelSpec
 
 from trncheck.trainers.experts import same_dtype
+from trncheck.trainers.kernels import attach_to_transformers
 from trncheck.trainers.transformers_adapter import Qwen3MoeTransformersAdapter
 
 
@@ -37,6 +38,7 @@ class RepairedTransformersModel(HFTransformerModel):
 
         def update_from_config(self, *, config=None, **kwargs):
             self.same_dtype_experts = config.training.mixed_precision_param == "float32"
+            self.kernels = asdict(config.kernels)
             return HFTransformerModel.Config.update_from_config(self, config=config, **kwargs)
 
     def __init__(self, config: Config):
@@ -45,6 +47,7 @@ class RepairedTransformersModel(HFTransformerModel):
             for layer in self.layers:
                 if moe := getattr(layer, "_native_moe_config", None):
                     moe.routed_experts.inner_experts = same_dtype(moe.routed_experts.inner_experts)
+        attach_to_transformers(self.layers, **config.kernels)
 
     def init_states(self, *, buffer_device: torch.device | None = None) -> None:
         moe_modules = [module for module in self.modules() if isinstance(module, MoE)]

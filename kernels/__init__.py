@@ -1,0 +1,1 @@
+"""NKI kernels, the torch operators that wrap them, their catalogue, and a CPU simulator of NKI."""

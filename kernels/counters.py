@@ -1,0 +1,66 @@
+"""How often kernels really ran: process-wide counts by operator, direction, dtype and backend.
+
+A count is a launch. Where a graph holds the kernel (``torch.compile`` on a device), it is a launch traced, not run.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+BACKENDS = ("neuron", "nki.simulate", "simulator")
+DIRECTIONS = ("forward", "backward")
+
+
+class Key(NamedTuple):
+    operator: str
+    """``namespace::name``"""
+    direction: str
+    """One of ``DIRECTIONS``."""
+    dtype: str
+    """Of the rotated or multiplied tensors, without ``torch.``: ``bfloat16``."""
+    backend: str
+    """One of ``BACKENDS``: a device, the official simulator, or the kit's own."""
+
+
+_LOCK = threading.Lock()  # autograd runs backward passes in threads of its own
+_COUNTS: Counter[Key] = Counter()
+_OBSERVERS: list[Counter[Key]] = []
+
+
+def bump(operator: str, direction: str, dtype: object, backend: str) -> None:
+    """Count one launch. ``dtype`` is a torch dtype or its name."""
+    if direction not in DIRECTIONS:
+        raise ValueError(f"direction {direction!r} of a launch of {operator}; use one of {', '.join(DIRECTIONS)}")
+    if backend not in BACKENDS:
+        raise ValueError(f"backend {backend!r} of a launch of {operator}; use one of {', '.join(BACKENDS)}")
+    key = Key(operator, direction, str(dtype).removeprefix("torch."), backend)
+    with _LOCK:
+        for counter in (_COUNTS, *_OBSERVERS):
+            counter[key] += 1
+
+
+def counts() -> dict[Key, int]:
+    """A copy of all counts since the process started or ``reset``."""
+    with _LOCK:
+        return dict(_COUNTS)
+
+
+def reset() -> None:
+    """Forget all counts; what a ``counting()`` in progress has seen stays."""
+    with _LOCK:
+        _COUNTS.clear()
+
+
+@contextmanager
+def counting() -> Iterator[Counter[Key]]:
+    """Give the launches since entry, in whatever thread; up to date inside, final after the end. A missing key is 0."""
+    added: Counter[Key] = Counter()
+    with _LOCK:
+        _OBSERVERS.append(added)
+    try:
+        yield added
+    finally:
+        with _LOCK:  # by identity: two empty counters are equal
+            _OBSERVERS[:] = [observer for observer in _OBSERVERS if observer is not added]

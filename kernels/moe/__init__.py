@@ -1,0 +1,1 @@
+"""Expert computation of a mixture of experts by NKI kernels."""

@@ -1,0 +1,75 @@
+"""One way to make a torch operator of a function that launches a kernel; for this kit's operators and for others."""
+
+import functools
+import importlib
+import importlib.util
+from collections.abc import Callable
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+
+def define(
+    name: str,
+    function: Callable,
+    *,
+    fake: Callable,
+    backward: Callable | None = None,
+    setup_context: Callable | None = None,
+):
+    """Register ``function`` as the operator ``name`` and return it, callable and with ``torch.library``'s methods.
+
+    Args:
+        name: ``namespace::operator``, as in ``torch.ops``.
+        function: What the operator does, for tensors of any device. Every parameter and the result are annotated:
+            the schema comes from there, and it is functional. So the function changes no argument, allocates what it
+            returns, and returns no argument nor a view of one.
+        fake: Takes the same arguments and returns tensors of the same shapes, strides, dtypes and devices without
+            computing; it is called for fake and meta tensors.
+        backward, setup_context: As for ``torch.library.register_autograd``. Call an operator of its own in
+            ``backward``, defined before, so that the backward pass can be traced, too.
+
+    Raises:
+        ValueError: The name has no namespace or is taken, or the function's annotations give no schema.
+
+    With ``torch_neuronx`` that has ``nki_op`` the operator is registered through that, else through
+    ``torch.library.custom_op``. ``nki_op`` is not called with a fake: it takes the function itself for one. So the
+    function that is registered calls ``fake`` when it is given fake tensors. The functional tensors of a graph capture
+    are not fake ones: with them the function goes on to the kernel, which a compiler must find in the graph.
+
+    Never run on a device: registration through ``nki_op`` (tests use a stand-in that does what is known of it), and
+    graph capture of such an operator.
+    """
+    _check_free(name)
+
+    @functools.wraps(function)
+    def body(*args, **kwargs):
+        return (fake if _has_fake((*args, *kwargs.values())) else function)(*args, **kwargs)
+
+    if nki_op := _nki_op():
+        operator = nki_op(name, body, mutates_args={})
+    else:
+        operator = torch.library.custom_op(name, body, mutates_args=())
+        operator.register_fake(body)
+    if backward:
+        operator.register_autograd(backward, setup_context=setup_context)
+    return operator
+
+
+def _check_free(name: str) -> None:
+    namespace, separator, operator = name.partition("::")
+    if not (separator and namespace.isidentifier() and operator.isidentifier()):
+        raise ValueError(f"operator {name!r} needs a name of the form namespace::operator")
+    if hasattr(getattr(torch.ops, namespace), operator):
+        raise ValueError(f"operator {name!r} is registered already; choose another name")
+
+
+def _has_fake(args: tuple) -> bool:
+    return any(isinstance(arg, torch.Tensor) and (isinstance(arg, FakeTensor) or arg.is_meta) for arg in args)
+
+
+def _nki_op() -> Callable | None:
+    """TorchNeuron's registration where it is installed; the XLA product of the same name does not have it."""
+    if importlib.util.find_spec("torch_neuronx") is None:
+        return None
+    return getattr(importlib.import_module("torch_neuronx"), "nki_op", None)

@@ -1,0 +1,156 @@
+"""How instructions read and write tensors: values, their rounding, and what was never written."""
+
+import numpy as np
+
+from trncheck.kernels.simulator import dtypes
+from trncheck.kernels.simulator.core import current
+from trncheck.kernels.simulator.errors import NkiError
+from trncheck.kernels.simulator.registers import Register
+from trncheck.kernels.simulator.storage import TAINT, UNWRITTEN, WRITTEN, Storage
+from trncheck.kernels.simulator.tensor import NkiTensor
+
+Taint = np.ndarray | None
+"""None, or for each element 0 or the mark of the never-written memory that it comes from."""
+
+
+def read(tensor: NkiTensor, operand: str) -> tuple[np.ndarray, Taint]:
+    """Values of ``tensor`` in their storage dtype (a view), and their taint."""
+    storage, core = tensor.storage, current()
+    storage.touch(core)
+    offset = start(tensor)
+    values = _view(storage, tensor, offset)
+    if storage.state is None:
+        return values, None
+    return values, taint_of(_state(storage, tensor, offset), tensor, operand)
+
+
+def peek(tensor: NkiTensor) -> tuple[np.ndarray, np.ndarray | None]:
+    """Values and states of ``tensor`` as they are, without any judgement."""
+    storage, offset = tensor.storage, start(tensor)
+    state = None if storage.state is None else _state(storage, tensor, offset)
+    return _view(storage, tensor, offset), state
+
+
+def read_f32(tensor: NkiTensor, operand: str) -> tuple[np.ndarray, Taint]:
+    """Values of ``tensor`` as fp32, the precision that engines compute in."""
+    values, taint = read(tensor, operand)
+    return values.astype(np.float32), taint
+
+
+def write(tensor: NkiTensor, values: np.ndarray, taint: Taint = None) -> None:
+    """Round ``values`` into ``tensor``; shapes may differ as long as their row-major order agrees."""
+    storage, core = tensor.storage, current()
+    storage.touch(core)
+    offset = start(tensor)
+    _view(storage, tensor, offset)[...] = dtypes.cast(values, tensor.dtype).reshape(tensor.shape)
+    mark(tensor, offset, taint)
+
+
+def mark(tensor: NkiTensor, offset: int, taint: Taint = None) -> None:
+    """Note that ``tensor`` was written, by anything but a matmul."""
+    storage = tensor.storage
+    storage.dirty = True
+    if storage.opened is not None:
+        mask(storage, tensor, offset)[...] = False
+    if storage.state is None:
+        if taint is None or not taint.any():
+            return
+        storage.state = np.full(storage.data.size, WRITTEN, np.uint16)
+    if taint is not None:
+        taint = np.maximum(taint, WRITTEN).reshape(tensor.shape)
+    state = _state(storage, tensor, offset)
+    if state.base is None:  # a copy, because the view's dtype has another size than the storage's
+        index = _covering(storage, tensor, offset)
+        before = storage.state[index]
+        storage.missing -= np.unique(index[before == UNWRITTEN]).size
+        storage.state[index] = WRITTEN if taint is None else taint
+    else:
+        storage.mark(state, taint)
+
+
+def start(tensor: NkiTensor) -> int:
+    """Offset of the first element, with a scalar offset read now."""
+    by = tensor.indirect_by
+    if by is None:
+        return tensor.offset
+    if by.vector:
+        raise NkiError("only DMA takes a vector_offset")
+    index = index_value(by.index)
+    if not 0 <= index < by.limit:
+        raise NkiError(f"scalar offset {index} is outside the {by.limit} entries of {tensor.storage!r}")
+    offset = tensor.offset + index * by.scale
+    last = offset + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.strides, strict=True))
+    if last * dtypes.itemsize(tensor.dtype) >= tensor.storage.data.size * dtypes.itemsize(tensor.storage.dtype):
+        raise NkiError(f"scalar offset {index} reaches element {last} of {tensor.storage!r}")
+    return offset
+
+
+def index_value(index) -> int:
+    """The value of a 1-element tensor or register."""
+    if isinstance(index, Register):
+        return int(index.value)
+    values, taint = read(index, "scalar_offset")
+    if taint is not None and taint.any():
+        raise NkiError(f"the offset comes from memory that was never written: {index!r}")
+    return int(values.reshape(-1)[0])
+
+
+def taint_of(state: np.ndarray, tensor: NkiTensor, operand: str) -> Taint:
+    """What is tainted among elements of ``state``; a first read of unwritten memory is noted with its place."""
+    unwritten = state == UNWRITTEN
+    if not unwritten.any():
+        return np.where(state >= TAINT, state, 0) if (state >= TAINT).any() else None
+    core = current()
+    first = [int(i) for i in np.argwhere(unwritten)[0]]
+    core.warn(
+        f"{operand}{first} was never written ({int(unwritten.sum())} of {state.size} elements): {tensor.storage!r}"
+    )
+    text = list(core.warnings)[-1]
+    if text not in core.shared.origins:
+        core.shared.origins.append(text)
+    return np.where(unwritten, TAINT + core.shared.origins.index(text), np.where(state >= TAINT, state, 0)).astype(
+        np.uint16
+    )
+
+
+def combine(*taints: Taint) -> Taint:
+    """The taint of an elementwise result; all must have one shape."""
+    present = [taint for taint in taints if taint is not None]
+    if not present:
+        return None
+    result = present[0]
+    for taint in present[1:]:
+        result = np.maximum(result, taint)
+    return result
+
+
+def mask(storage: Storage, tensor: NkiTensor, offset: int) -> np.ndarray:
+    """The part of a PSUM storage's accumulation mask that ``tensor`` covers."""
+    return np.ndarray(tensor.shape, bool, storage.opened, offset, tensor.strides)
+
+
+def _view(storage: Storage, tensor: NkiTensor, offset: int) -> np.ndarray:
+    dtype = storage.data.dtype if tensor.dtype == storage.dtype else dtypes.stored(tensor.dtype)
+    size = dtype.itemsize
+    strides = tuple(stride * size for stride in tensor.strides)
+    return np.ndarray(tensor.shape, dtype, storage.data.view(np.uint8), offset * size, strides)
+
+
+def _state(storage: Storage, tensor: NkiTensor, offset: int) -> np.ndarray:
+    if dtypes.itemsize(tensor.dtype) == dtypes.itemsize(storage.dtype):
+        return np.ndarray(tensor.shape, np.uint16, storage.state, offset * 2, tuple(s * 2 for s in tensor.strides))
+    return storage.state[_covering(storage, tensor, offset)].copy()
+
+
+def _covering(storage: Storage, tensor: NkiTensor, offset: int) -> np.ndarray:
+    """Index into the storage's own elements, for every element of a view in a dtype of another size."""
+    index = element_index(tensor, offset)
+    return index * dtypes.itemsize(tensor.dtype) // dtypes.itemsize(storage.dtype)
+
+
+def element_index(tensor: NkiTensor, offset: int) -> np.ndarray:
+    """Flat index of every element of ``tensor``, in elements of its dtype."""
+    index = np.full(tensor.shape, offset)
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.strides, strict=True)):
+        index += (np.arange(size) * stride).reshape([-1 if d == dim else 1 for d in range(tensor.ndim)])
+    return index

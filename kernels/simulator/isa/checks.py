@@ -1,0 +1,105 @@
+"""What instructions demand of their operands, and the errors that say which one, its shape and the limit."""
+
+import numpy as np
+
+from trncheck.kernels.simulator import access
+from trncheck.kernels.simulator.core import current
+from trncheck.kernels.simulator.errors import NkiError
+from trncheck.kernels.simulator.ops import Op
+from trncheck.kernels.simulator.storage import Buffer
+from trncheck.kernels.simulator.tensor import NkiTensor
+
+MAX_FREE_DIMS = 3
+"""Free dimensions of one instruction's access pattern, after merging."""
+MAX_FREE = {Buffer.sbuf: 64 * 1024, Buffer.psum: 4 * 1024}
+"""Elements per partition of one instruction."""
+
+
+def tile(tensor, operand: str, *, buffers: tuple[Buffer, ...] = (Buffer.sbuf, Buffer.psum)) -> NkiTensor:
+    """Demand an on-chip operand of a compute engine that it can address."""
+    if not isinstance(tensor, NkiTensor):
+        raise NkiError(f"{operand} must be a tensor, not {tensor!r}")
+    if tensor.buffer not in buffers:
+        names = " or ".join(buffer.value for buffer in buffers)
+        raise NkiError(f"{operand} {list(tensor.shape)} is in {tensor.buffer.value}; it must be in {names}")
+    partitions, limit = tensor.shape[0], current().platform.partitions
+    if partitions > limit:
+        raise NkiError(f"{operand} {list(tensor.shape)} has {partitions} partitions; at most {limit}")
+    first = tensor.offset // tensor.storage.free if tensor.dtype == tensor.storage.dtype else 0
+    allowed = (0,) if partitions > 64 else (0, 64) if partitions > 32 else (0, 32, 64, 96)
+    if first not in allowed:
+        raise NkiError(
+            f"{operand} {list(tensor.shape)} starts at partition {first}; {partitions} partitions may start at "
+            f"{', '.join(map(str, allowed))}"
+        )
+    free = tensor.size // partitions
+    if free > MAX_FREE[tensor.buffer]:
+        raise NkiError(
+            f"{operand} {list(tensor.shape)} has {free} elements per partition; at most {MAX_FREE[tensor.buffer]}"
+        )
+    if (dims := _merged_dims(tensor)) > MAX_FREE_DIMS:
+        raise NkiError(
+            f"{operand} {list(tensor.shape)} has {dims} free dimensions after merging; at most {MAX_FREE_DIMS}"
+        )
+    return tensor
+
+
+def hbm_or_sbuf(tensor, operand: str) -> NkiTensor:
+    """Demand an operand that DMA can reach."""
+    if not isinstance(tensor, NkiTensor):
+        raise NkiError(f"{operand} must be a tensor, not {tensor!r}")
+    if tensor.buffer is Buffer.psum:
+        raise NkiError(f"{operand} {list(tensor.shape)} is in PSUM, which DMA cannot reach; copy it to SBUF first")
+    return tensor
+
+
+def same_extent(**tensors: NkiTensor) -> None:
+    """Demand one number of partitions and of elements per partition."""
+    (first_name, first), *others = tensors.items()
+    for name, tensor in others:
+        if (tensor.shape[0], tensor.size) != (first.shape[0], first.size):
+            raise NkiError(
+                f"{name} {list(tensor.shape)} and {first_name} {list(first.shape)} must agree in partitions and in "
+                "elements per partition"
+            )
+
+
+def not_both_in_psum(**tensors: NkiTensor) -> None:
+    if all(tensor.buffer is Buffer.psum for tensor in tensors.values()):
+        raise NkiError(f"{' and '.join(tensors)} are both in PSUM; one must be in SBUF")
+
+
+def op(value, operand: str, *kinds: str) -> Op:
+    """Demand one of NKI's functions of one of ``kinds``."""
+    if not isinstance(value, Op):
+        raise NkiError(f"{operand} must be a function of nki.language such as nl.add, not {value!r}")
+    if kinds and value.kind not in kinds:
+        raise NkiError(f"{operand} {value!r} is {value.kind}, not {' or '.join(kinds)}")
+    return value
+
+
+def per_partition(value, operand: str, dst: NkiTensor, *, fp32: bool) -> tuple[np.ndarray | float, access.Taint]:
+    """A scalar, or a (P, 1) tensor as a column."""
+    if not isinstance(value, NkiTensor):
+        if not isinstance(value, int | float | np.number):
+            raise NkiError(f"{operand} must be a number or a tensor (P, 1), not {value!r}")
+        return np.float32(value), None
+    tile(value, operand)
+    if value.shape[0] != dst.shape[0] or value.size != dst.shape[0]:
+        raise NkiError(f"{operand} {list(value.shape)} must hold one element for each of {dst.shape[0]} partitions")
+    if fp32 and value.dtype != "float32":
+        raise NkiError(f"{operand} is {value.dtype}; a tensor here must be float32")
+    values, taint = access.read_f32(value, operand)
+    return values.reshape(-1, 1), None if taint is None else taint.reshape(-1, 1)
+
+
+def _merged_dims(tensor: NkiTensor) -> int:
+    merged: list[tuple[int, int]] = []
+    for size, stride in zip(tensor.shape[1:], tensor.strides[1:], strict=True):
+        if size == 1:
+            continue
+        if merged and merged[-1][1] == stride * size:
+            merged[-1] = (merged[-1][0] * size, stride)
+        else:
+            merged.append((size, stride))
+    return len(merged)

@@ -1,0 +1,159 @@
+"""``nki.jit``, ``kernel[lnc]`` and ``nki.simulate``: from a Python function to its outputs."""
+
+import functools
+import inspect
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trncheck.kernels.simulator import arrays
+from trncheck.kernels.simulator.core import Core, SharedMemory, activate, active, peak
+from trncheck.kernels.simulator.errors import NkiError, location_of
+from trncheck.kernels.simulator.platform import platform
+from trncheck.kernels.simulator.results import collect, differences
+from trncheck.kernels.simulator.scheduler import Scheduler
+
+_ORDERS = ((0, 1), (1, 0))
+
+
+@dataclass
+class Report:
+    """What a launch did."""
+
+    executed: Counter = field(default_factory=Counter)
+    """Instructions of all cores, by name."""
+    sbuf_peak: int = 0
+    """Most bytes per partition alive at once on one core."""
+    psum_peak: int = 0
+    warnings: list[str] = field(default_factory=list)
+    mutated: list[str] = field(default_factory=list)
+    """Names of array arguments that the kernel wrote."""
+
+
+class Kernel:
+    """A function that ``nki.jit`` has marked; ``kernel[2]`` launches it on two cores."""
+
+    def __init__(self, function: Callable, degree: int | None = None):
+        functools.update_wrapper(self, function)
+        self.function, self.degree = function, degree
+
+    def __getitem__(self, degree) -> "Kernel":
+        if degree not in (1, 2) or isinstance(degree, bool):
+            raise ValueError(f"{self.__name__}[{degree}]: the launch takes one number, 1 or 2, the cores of the LNC")
+        return Kernel(self.function, degree)
+
+    def __call__(self, *args, **kwargs):
+        if active() is not None:
+            return self.function(*args, **kwargs)
+        if os.environ.get("NKI_SIMULATOR") != "1":
+            raise RuntimeError(
+                f"{self.__name__}: no Neuron device here; call it through nki.simulate, or set NKI_SIMULATOR=1"
+            )
+        return simulate(self)(*args, **kwargs)
+
+
+def jit(function: Callable | None = None, **options):
+    """Mark a function as a kernel. ``mode=`` is ignored, as documented."""
+    if "platform_target" in options:
+        raise ValueError("nki.jit(platform_target=) was removed; set NEURON_PLATFORM_TARGET_OVERRIDE")
+    if unknown := options.keys() - {"mode"}:
+        raise TypeError(f"nki.jit has no argument {', '.join(sorted(unknown))}")
+    return Kernel(function) if function is not None else Kernel
+
+
+def simulate(kernel: Callable) -> Callable:
+    """A callable that executes ``kernel`` over NumPy arrays or torch tensors and returns what it returns, as arrays.
+
+    Arguments whose HBM the kernel writes are updated in place. NkiError for whatever the hardware would refuse.
+    """
+
+    @functools.wraps(kernel)
+    def call(*args, **kwargs):
+        return run(kernel, args, kwargs)[0]
+
+    return call
+
+
+def run(kernel: Callable, args=(), kwargs=None, *, orders: int = 2, strict: bool = True) -> tuple[object, Report]:
+    """Execute ``kernel``; returns its outputs and a report.
+
+    On two cores the kernel runs once for each of ``orders`` core orders, from the same inputs; outputs that differ
+    mean a missing barrier. ``strict`` makes output elements that nobody wrote an error, else a warning.
+    """
+    if not isinstance(kernel, Kernel):
+        kernel = Kernel(kernel)
+    degree = kernel.degree or 1
+    try:
+        bound = inspect.signature(kernel.function).bind(*args, **(kwargs or {}))
+    except TypeError as error:
+        raise NkiError(f"{kernel.__name__}: {error}") from None
+    chosen = _ORDERS[: orders if degree == 2 else 1]
+    outcomes = [_execute(kernel, bound.arguments, degree, order, strict) for order in chosen]
+    if len(outcomes) == 2 and (problem := differences(outcomes[0][0], outcomes[1][0])):
+        raise NkiError(f"{kernel.__name__}: {problem} depends on which core runs first: a core_barrier is missing")
+    values, report = outcomes[0]
+    return values.deliver(bound.arguments), report
+
+
+def _execute(kernel: Kernel, arguments: dict, degree: int, order: tuple[int, int], strict: bool):
+    shared = SharedMemory()
+    cores = [Core(index, degree, kernel.degree is not None, platform(), shared) for index in range(degree)]
+    tensors = {
+        name: arrays.to_tensor(arrays.to_numpy(value), name, degree)
+        for name, value in arguments.items()
+        if arrays.is_array(value)
+    }
+    parameters = inspect.signature(kernel.function).parameters
+    call = _call(kernel.function, parameters, arguments | tensors)
+    outer = active()
+    try:
+        if degree == 2:
+            returned = Scheduler(cores, order).run(lambda core: call())
+        else:
+            activate(cores[0])
+            returned = [call()]
+        activate(cores[0])
+        cores[0].instruction = ""
+        values = collect(kernel.__name__, returned, tensors, strict)
+        report = _report(cores)
+    except NkiError:
+        raise
+    except Exception as error:
+        raise NkiError.at(location_of(error), f"{type(error).__name__}: {error}") from error
+    finally:
+        activate(outer)
+    report.mutated = values.mutated
+    return values, report
+
+
+def _call(function: Callable, parameters, arguments: dict) -> Callable:
+    positional, keyword = [], {}
+    for name, value in arguments.items():
+        kind = parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            positional.extend(value)
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            keyword |= value
+        elif kind is inspect.Parameter.KEYWORD_ONLY:
+            keyword[name] = value
+        else:
+            positional.append(value)
+    return lambda: function(*positional, **keyword)
+
+
+def _report(cores: list[Core]) -> Report:
+    report = Report(executed=sum((core.executed for core in cores), Counter()))
+    for core in cores:
+        for buffer, capacity in (("sbuf", core.platform.sbuf_bytes), ("psum", core.platform.psum_bytes)):
+            most, alive = peak(core.lifetimes, buffer)
+            if most > capacity:
+                largest = "; ".join(f"{item.partition_bytes} B from {item.line}" for item in alive[:4])
+                raise NkiError.at(
+                    alive[0].line,
+                    f"{buffer.upper()} capacity exceeded on core {core.index}: at least {most} bytes per partition are "
+                    f"alive at once, {core.platform.name} has {capacity}; largest: {largest}",
+                )
+            setattr(report, f"{buffer}_peak", max(getattr(report, f"{buffer}_peak"), most))
+        report.warnings.extend(text for text in core.warnings if text not in report.warnings)
+    return report

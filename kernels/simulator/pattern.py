@@ -1,0 +1,73 @@
+"""``tensor.ap``: access patterns over a tensor's storage, with offsets that are read when an instruction runs."""
+
+import math
+
+from trncheck.kernels.simulator import dtypes
+from trncheck.kernels.simulator.errors import NkiError
+from trncheck.kernels.simulator.storage import Buffer
+from trncheck.kernels.simulator.tensor import MAX_DIMS, Indirect, NkiTensor
+
+
+def access_pattern(
+    tensor: NkiTensor, pattern, offset=None, scalar_offset=None, vector_offset=None, indirect_dim=0, dtype=None
+) -> NkiTensor:
+    """The elements ``offset + sum(step * i)`` of the storage, for i below the counts of ``pattern``, outermost first.
+
+    Shape and strides of ``tensor`` play no part. ``scalar_offset`` (a 1-element SBUF tensor or register) adds
+    ``value * prod(base.shape[indirect_dim + 1:])``, ``vector_offset`` (SBUF (P, 1)) chooses a row of the base for each
+    of the P leading counts. Steps and offset count elements of ``dtype`` where one is given. NKI 0.6, language guide.
+    """
+    if tensor.is_indirect:
+        raise NkiError("ap on a view that is already dynamic")
+    if offset is not None and tensor.offset:
+        # The stub says that the offset adds to the view's own, the guide that it replaces it.
+        raise NkiError("ap with an offset on a view that has one itself; call it on the whole tensor")
+    pairs = [tuple(pair) for pair in pattern]
+    if not 1 <= len(pairs) <= MAX_DIMS or any(len(pair) != 2 or pair[1] < 1 for pair in pairs):
+        raise NkiError(f"pattern {pattern} must be 1 to {MAX_DIMS} pairs of step and positive count")
+    shape, strides = [count for _, count in pairs], [step for step, _ in pairs]
+    storage = tensor.storage
+    name = dtypes.dtype_name(dtype) if dtype is not None else tensor.dtype
+    old, new = dtypes.itemsize(storage.dtype), dtypes.itemsize(name)
+    start = tensor.offset if offset is None else offset
+    if tensor.on_chip:
+        _check_partitions(tensor, pairs, start, storage.free * old // new)
+    by = _indirection(tensor, scalar_offset, vector_offset, indirect_dim, shape)
+    if by is None or not by.vector:
+        low = start + sum(min(0, step * (count - 1)) for step, count in pairs)
+        high = start + sum(max(0, step * (count - 1)) for step, count in pairs)
+        if low < 0 or high >= math.prod(storage.shape) * old // new:
+            raise NkiError(f"pattern {pattern} with offset {start} reaches elements {low} to {high} of {storage!r}")
+    return NkiTensor(storage, shape, strides, start, name, by)
+
+
+def _check_partitions(tensor: NkiTensor, pairs, start: int, free: int) -> None:
+    step, count = pairs[0]
+    if step != free and count > 1:
+        raise NkiError(f"the first step of a pattern on chip is the {free} elements of a partition, not {step}")
+    partition = start // free
+    if partition + count > tensor.storage.shape[0]:
+        raise NkiError(f"partitions {partition} to {partition + count - 1} of {tensor.storage!r}")
+
+
+def _indirection(tensor: NkiTensor, scalar, vector, dim: int, shape) -> Indirect | None:
+    base = tensor.storage.shape
+    if scalar is not None and vector is not None:
+        raise NkiError("scalar_offset and vector_offset exclude each other")
+    if vector is not None:
+        if dim != 0:
+            raise NkiError(f"vector_offset needs indirect_dim 0, not {dim}")
+        if tensor.on_chip:
+            raise NkiError("vector_offset addresses HBM tensors only")
+        if not isinstance(vector, NkiTensor) or vector.buffer is not Buffer.sbuf or vector.size != vector.shape[0]:
+            raise NkiError(f"vector_offset must be an SBUF tensor (P, 1), not {vector!r}")
+        if not vector.dtype.lstrip("u").startswith("int"):
+            raise NkiError(f"vector_offset must hold integers, not {vector.dtype}")
+        if shape[0] != vector.shape[0]:
+            raise NkiError(f"{vector.shape[0]} offsets for {shape[0]} rows of the pattern")
+        return Indirect(vector, scale=math.prod(base[1:]), limit=base[0], vector=True)
+    if scalar is not None:
+        if isinstance(scalar, NkiTensor) and (scalar.size != 1 or scalar.buffer is not Buffer.sbuf):
+            raise NkiError(f"scalar_offset must be an SBUF tensor of one element, or a register, not {scalar!r}")
+        return Indirect(scalar, scale=math.prod(base[dim + 1 :]), limit=base[dim])
+    return None

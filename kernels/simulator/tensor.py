@@ -1,0 +1,290 @@
+"""Tensors as kernels see them: shape and strides over a storage, and the views that the API has."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trncheck.kernels.simulator import dtypes
+from trncheck.kernels.simulator.errors import NkiError
+from trncheck.kernels.simulator.storage import Buffer, Storage
+
+MAX_DIMS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Indirect:
+    """An offset that is known when an instruction runs: ``index * scale`` elements."""
+
+    index: object
+    """A 1-element tensor or a register; or for each partition one, a tensor (P, 1)."""
+    scale: int
+    limit: int
+    """Indices from here on are out of bounds."""
+    vector: bool = False
+
+
+class NkiTensor:
+    """A view of memory; has no values outside of instructions."""
+
+    __slots__ = ("dtype", "indirect_by", "offset", "shape", "storage", "strides")
+
+    def __init__(self, storage: Storage, shape, strides, offset: int, dtype: str, indirect_by: Indirect | None = None):
+        self.storage, self.shape, self.strides = storage, tuple(shape), tuple(strides)
+        self.offset, self.dtype, self.indirect_by = offset, dtype, indirect_by
+
+    @property
+    def buffer(self) -> Buffer:
+        return self.storage.buffer
+
+    @property
+    def name(self) -> str:
+        return self.storage.name
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def on_chip(self) -> bool:
+        return self.storage.buffer.on_chip
+
+    @property
+    def is_indirect(self) -> bool:
+        return self.indirect_by is not None
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the free dimensions (on chip), or all of them (HBM), lie in row-major order without gaps."""
+        step = 1
+        first = 1 if self.on_chip else 0
+        for size, stride in zip(reversed(self.shape[first:]), reversed(self.strides[first:]), strict=True):
+            if size != 1 and stride != step:
+                return False
+            step *= size
+        return True
+
+    def __repr__(self) -> str:
+        return f"{self.dtype} {list(self.shape)} in {self.storage!r}"
+
+    def __bool__(self) -> bool:
+        return True
+
+    def get_pattern(self) -> list[list[int]]:
+        return [[stride, size] for stride, size in zip(self.strides, self.shape, strict=True)]
+
+    def __getitem__(self, key) -> "NkiTensor":
+        keys = list(key) if isinstance(key, tuple) else [key]
+        if Ellipsis in [k for k in keys if k is Ellipsis]:
+            at = next(i for i, k in enumerate(keys) if k is Ellipsis)
+            keys[at : at + 1] = [slice(None)] * (self.ndim - len(keys) + 1)
+        if len(keys) > self.ndim:
+            raise NkiError(f"{len(keys)} indices for {self.ndim} dimensions of {self!r}")
+        keys += [slice(None)] * (self.ndim - len(keys))
+        shape, strides, offset, integer = [], [], self.offset, []
+        for dim, k in enumerate(keys):
+            size, stride = self.shape[dim], self.strides[dim]
+            if isinstance(k, slice):
+                start, stop, step = _bounds(k, size, dim, self)
+                shape.append(-(-(stop - start) // step))
+                strides.append(stride * step)
+                offset += start * stride
+                integer.append(False)
+            else:
+                offset += self._position(k, size, dim) * stride
+                shape.append(1)
+                strides.append(stride)
+                integer.append(True)
+        shape, strides = self._without_integers(shape, strides, integer)
+        return self._derive(shape, strides, offset)
+
+    def _position(self, key, size: int, dim: int) -> int:
+        try:
+            index = key.__index__()
+        except (AttributeError, TypeError):
+            raise NkiError(
+                f"index {key!r} of dimension {dim} is neither an int nor a slice; use select or .ap for dynamic ones"
+            ) from None
+        if not -size <= index < size:
+            raise NkiError(f"index {index} is outside dimension {dim} of size {size} of {self!r}")
+        return index % size
+
+    def _without_integers(self, shape, strides, integer):
+        # On chip the partition dimension stays and two dimensions at least; in HBM one.
+        least = 2 if self.on_chip else 1
+        droppable = [dim for dim, is_integer in enumerate(integer) if is_integer and not (self.on_chip and dim == 0)]
+        keep_one_more = max(0, least - (len(shape) - len(droppable)))
+        dropped = set(droppable[: len(droppable) - keep_one_more])
+        kept = [dim for dim in range(len(shape)) if dim not in dropped]
+        return [shape[dim] for dim in kept], [strides[dim] for dim in kept]
+
+    def slice(self, dim: int, start: int, end: int, step: int = 1) -> "NkiTensor":
+        keys = [slice(None)] * self.ndim
+        keys[self._dim(dim)] = slice(start, end, step)
+        return self[tuple(keys)]
+
+    def select(self, dim: int, index) -> "NkiTensor":
+        """Remove ``dim`` at ``index``, an int, or a 1-element tensor or register that is read when it is used."""
+        dim = self._dim(dim)
+        keep = [d for d in range(self.ndim) if d != dim]
+        shape, strides = [self.shape[d] for d in keep], [self.strides[d] for d in keep]
+        if isinstance(index, int):
+            return self._derive(
+                shape, strides, self.offset + self._position(index, self.shape[dim], dim) * self.strides[dim]
+            )
+        self._refuse_second_indirection()
+        if self.on_chip and dim == 0:
+            raise NkiError("select of the partition dimension on chip needs an int")
+        by = Indirect(index, scale=self.strides[dim], limit=self.shape[dim])
+        return NkiTensor(self.storage, shape, strides, self.offset, self.dtype, by)
+
+    def vector_select(self, dim: int, offsets: "NkiTensor") -> "NkiTensor":
+        """One row of an HBM tensor for each of the (P, 1) ``offsets``."""
+        if dim != 0 or self.on_chip:
+            raise NkiError("vector_select selects along dimension 0 of an HBM tensor")
+        self._refuse_second_indirection()
+        by = Indirect(offsets, scale=self.strides[0], limit=self.shape[0], vector=True)
+        shape = (offsets.shape[0], *self.shape[1:])
+        return NkiTensor(self.storage, shape, self.strides, self.offset, self.dtype, by)
+
+    def permute(self, dims: Sequence[int]) -> "NkiTensor":
+        if sorted(dims) != list(range(self.ndim)):
+            raise NkiError(f"permute{tuple(dims)} does not name each dimension of {list(self.shape)} once")
+        if self.on_chip and dims[0] != 0:
+            raise NkiError("permute moves the partition dimension; on chip it must stay first")
+        return self._derive([self.shape[d] for d in dims], [self.strides[d] for d in dims], self.offset)
+
+    def broadcast(self, dim: int, size: int) -> "NkiTensor":
+        dim = self._dim(dim)
+        if self.on_chip and dim == 0:
+            raise NkiError("broadcast over partitions is no view; use nc_stream_shuffle or a matmul with ones")
+        if self.shape[dim] != 1:
+            raise NkiError(f"broadcast needs size 1 in dimension {dim}, this is {list(self.shape)}")
+        shape, strides = list(self.shape), list(self.strides)
+        shape[dim], strides[dim] = size, 0
+        return self._derive(shape, strides, self.offset)
+
+    def expand_dim(self, dim: int) -> "NkiTensor":
+        dim = dim % (self.ndim + 1)
+        if self.on_chip and dim == 0:
+            raise NkiError("expand_dim in front of the partition dimension")
+        shape, strides = list(self.shape), list(self.strides)
+        shape.insert(dim, 1)
+        strides.insert(dim, 1)
+        return self._derive(shape, strides, self.offset)
+
+    def squeeze_dim(self, dim: int) -> "NkiTensor":
+        dim = self._dim(dim)
+        if self.shape[dim] != 1 or (self.on_chip and dim == 0):
+            raise NkiError(f"squeeze_dim({dim}) of {list(self.shape)}: needs size 1, and not the partition dimension")
+        keep = [d for d in range(self.ndim) if d != dim]
+        return self._derive([self.shape[d] for d in keep], [self.strides[d] for d in keep], self.offset)
+
+    def reshape(self, shape: Sequence[int]) -> "NkiTensor":
+        shape = tuple(shape)
+        if math.prod(shape) != self.size:
+            raise NkiError(f"reshape of {list(self.shape)} to {list(shape)} changes the number of elements")
+        if self.on_chip and shape[0] != self.shape[0]:
+            raise NkiError(f"reshape of {list(self.shape)} to {list(shape)} changes the partition dimension")
+        strides = _reshaped(self.shape, self.strides, shape)
+        if strides is None:
+            raise NkiError(
+                f"reshape of {list(self.shape)} with strides {list(self.strides)} to {list(shape)} is no view"
+            )
+        return self._derive(shape, strides, self.offset)
+
+    def reshape_dim(self, dim: int, sizes: Sequence[int]) -> "NkiTensor":
+        dim = self._dim(dim)
+        known = math.prod(size for size in sizes if size != -1)
+        sizes = [self.shape[dim] // known if size == -1 else size for size in sizes]
+        return self.reshape((*self.shape[:dim], *sizes, *self.shape[dim + 1 :]))
+
+    def flatten_dims(self, first: int, last: int) -> "NkiTensor":
+        """Merge dimensions ``first`` to ``last``, both included."""
+        first, last = self._dim(first), self._dim(last)
+        merged = math.prod(self.shape[first : last + 1])
+        return self.reshape((*self.shape[:first], merged, *self.shape[last + 1 :]))
+
+    def view(self, dtype) -> "NkiTensor":
+        """The same bytes as another dtype."""
+        dtype = dtypes.dtype_name(dtype)
+        old, new = dtypes.itemsize(self.dtype), dtypes.itemsize(dtype)
+        if not dtypes.precise() and (dtypes.is_float(dtype) or dtypes.is_float(self.dtype)):
+            raise NkiError("view(dtype) of floats needs their bytes; NKI_PRECISE_FP=0 does not keep them")
+        if self.is_indirect:
+            raise NkiError("view(dtype) of an indirect view")
+        if self.strides[-1] != 1 or (self.shape[-1] * old) % new or (self.offset * old) % new:
+            raise NkiError(f"view({dtype}) of {self!r}: the last dimension must be contiguous and divide")
+        strides = [*((stride * old) // new for stride in self.strides[:-1]), 1]
+        shape = [*self.shape[:-1], self.shape[-1] * old // new]
+        return NkiTensor(self.storage, shape, strides, self.offset * old // new, dtype)
+
+    reinterpret_cast = view
+
+    def indirect(self, index, num_elem):
+        raise NkiError("indirect addressing within a partition exists from trn3 on")
+
+    def ap(self, pattern, offset=None, scalar_offset=None, vector_offset=None, indirect_dim=0, dtype=None):
+        """A view by [step, count] pairs over the underlying storage; see ``pattern.access_pattern``."""
+        from trncheck.kernels.simulator.pattern import access_pattern
+
+        return access_pattern(self, pattern, offset, scalar_offset, vector_offset, indirect_dim, dtype)
+
+    def _derive(self, shape, strides, offset: int) -> "NkiTensor":
+        if len(shape) > MAX_DIMS:
+            raise NkiError(f"a view of {len(shape)} dimensions; at most {MAX_DIMS}")
+        return NkiTensor(self.storage, shape, strides, offset, self.dtype, self.indirect_by)
+
+    def _dim(self, dim: int) -> int:
+        if not -self.ndim <= dim < self.ndim:
+            raise NkiError(f"dimension {dim} of {list(self.shape)}")
+        return dim % self.ndim
+
+    def _refuse_second_indirection(self) -> None:
+        if self.is_indirect:
+            raise NkiError("a view can be dynamic in one dimension only")
+
+
+def _bounds(key: slice, size: int, dim: int, tensor: NkiTensor) -> tuple[int, int, int]:
+    start = 0 if key.start is None else key.start
+    stop = size if key.stop is None else key.stop
+    step = 1 if key.step is None else key.step
+    if not all(isinstance(bound, int) or hasattr(bound, "__index__") for bound in (start, stop, step)):
+        raise NkiError(f"slice {start}:{stop}:{step} of dimension {dim} needs ints; use .ap with scalar_offset")
+    start, stop = start + size * (start < 0), stop + size * (stop < 0)
+    if step < 1 or not 0 <= start < stop <= size:
+        raise NkiError(
+            f"slice {key.start}:{key.stop}:{step} of dimension {dim} is outside its size {size}, or empty: {tensor!r}"
+        )
+    if tensor.on_chip and dim == 0 and step != 1:
+        raise NkiError(f"slice {key.start}:{key.stop}:{step} of the partition dimension; its step is always 1")
+    return start, stop, step
+
+
+def _reshaped(shape, strides, wanted) -> list[int] | None:
+    """Strides of the same elements as ``wanted``, or None where that is no view."""
+    groups = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
+    result, at = [], 0
+    size, stride = groups[0] if groups else (1, 1)
+    merged = []
+    for size, stride in groups:
+        if merged and merged[-1][1] == stride * size:
+            merged[-1] = (merged[-1][0] * size, stride)
+        else:
+            merged.append((size, stride))
+    for size in wanted:
+        if size == 1:
+            result.append(1)
+            continue
+        if at >= len(merged) or merged[at][0] % size:
+            return None
+        rest = merged[at][0] // size
+        result.append(merged[at][1] * rest)
+        if rest == 1:
+            at += 1
+        else:
+            merged[at] = (rest, merged[at][1])
+    return result
