@@ -26,8 +26,12 @@ class NkiRoPE(CosSinRoPE):
     def apply_rotary_emb(
         query: torch.Tensor, key: torch.Tensor, rope_cache: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Query (B, S, Hq, D), key (B, S, Hk, D) and cache (1|B, S, 1, 2D), cos beside sin -> both rotated."""
-        return layout.apply_rotary(query, key, rope_cache)
+        """Query (B, S, Hq, D), key (B, S, Hk, D) and cache (1|B, S, 1, 2D), cos beside sin -> both rotated.
+
+        Under tensor parallelism all three are DTensors; each rank rotates the heads that it has.
+        """
+        rotated = layout.apply_rotary(_local(query), _local(key), _local(rope_cache))
+        return tuple(_as(like, part) for like, part in zip((query, key), rotated, strict=True))
 
 
 class NkiExperts(GroupedExperts):
@@ -45,11 +49,19 @@ class NkiExperts(GroupedExperts):
 
         Raises ValueError where rows and weights differ in dtype.
         """
-        w1_EFD, w2_EDF, w3_EFD = (
-            weight.to_local() if isinstance(weight, DTensor) else weight
-            for weight in (self.w1_EFD, self.w2_EDF, self.w3_EFD)
-        )
-        return operator.experts(x_RD, num_tokens_per_expert_E, w1_EFD, w2_EDF, w3_EFD)
+        weights = map(_local, (self.w1_EFD, self.w2_EDF, self.w3_EFD))
+        return operator.experts(x_RD, num_tokens_per_expert_E, *weights)
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _as(like: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+    """``part`` distributed as ``like`` is."""
+    if not isinstance(like, DTensor):
+        return part
+    return DTensor.from_local(part, like.device_mesh, like.placements, run_check=False)
 
 
 @override(target=CosSinRoPE.Config, description="rotary embedding by the NKI kernel")

@@ -46,11 +46,10 @@ def attach(config, *, rope: bool = False, experts: bool = False):
         return config
     from trncheck.kernels.overrides import nki_experts, nki_rope
 
-    for is_wanted, target, replace in (
-        (wanted.rope, CosSinRoPE.Config, nki_rope),
-        (wanted.experts, GroupedExperts.Config, nki_experts),
-    ):
-        for _, found, parent, name in list(config.model_spec.traverse(target)) if is_wanted else ():
+    replacements = [(CosSinRoPE.Config, nki_rope)] * wanted.rope
+    replacements += [(GroupedExperts.Config, nki_experts)] * wanted.experts
+    for target, replace in replacements:
+        for _, found, parent, name in list(config.model_spec.traverse(target)):
             setattr(parent, name, replace(found))
     return config
 

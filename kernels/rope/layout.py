@@ -57,7 +57,8 @@ def _rotate(q_BHSD: torch.Tensor, k_BHSD: torch.Tensor, cache_BSC: torch.Tensor)
     """Pad the sequence with zeros to what the kernel takes, rotate, cut."""
     validate(q_BHSD, k_BHSD, cache_BSC)
     length = q_BHSD.shape[2]
-    rows = (0, 0, 0, -length % (TILE * runtime.lnc()))
-    padded = (F.pad(part, rows) for part in (q_BHSD, k_BHSD, cache_BSC[..., :length, :]))
-    q_BHSD, k_BHSD = rope(*padded)
+    cache_BSC = cache_BSC[..., :length, :]
+    if missing := -length % (TILE * runtime.lnc()):
+        q_BHSD, k_BHSD, cache_BSC = (F.pad(part, (0, 0, 0, missing)) for part in (q_BHSD, k_BHSD, cache_BSC))
+    q_BHSD, k_BHSD = rope(q_BHSD, k_BHSD, cache_BSC)
     return q_BHSD[:, :, :length], k_BHSD[:, :, :length]

@@ -34,7 +34,13 @@ def peek(tensor: NkiTensor) -> tuple[np.ndarray, np.ndarray | None]:
 def read_f32(tensor: NkiTensor, operand: str) -> tuple[np.ndarray, Taint]:
     """Values of ``tensor`` as fp32, the precision that engines compute in."""
     values, taint = read(tensor, operand)
-    return values.astype(np.float32), taint
+    return values.astype(np.float32, copy=False), taint
+
+
+def read_like(tensor: NkiTensor, operand: str, shape: tuple[int, ...]) -> tuple[np.ndarray, Taint]:
+    """``read_f32`` in ``shape``, which has as many elements per partition."""
+    values, taint = read_f32(tensor, operand)
+    return values.reshape(shape), None if taint is None else taint.reshape(shape)
 
 
 def write(tensor: NkiTensor, values: np.ndarray, taint: Taint = None) -> None:
@@ -42,8 +48,44 @@ def write(tensor: NkiTensor, values: np.ndarray, taint: Taint = None) -> None:
     storage, core = tensor.storage, current()
     storage.touch(core)
     offset = start(tensor)
-    _view(storage, tensor, offset)[...] = dtypes.cast(values, tensor.dtype).reshape(tensor.shape)
+    view = _view(storage, tensor, offset)
+    if values.dtype != view.dtype:
+        values = rounded(values, tensor.dtype)
+    view[...] = values if values.shape == view.shape else values.reshape(view.shape)
     mark(tensor, offset, taint)
+
+
+def write_result(tensor: NkiTensor, function, operands: tuple, taint: Taint = None) -> None:
+    """Write ``function(*operands)``; a ufunc computes straight into fp32 memory (and copes with operands there)."""
+    storage = tensor.storage
+    if type(function) is not np.ufunc or tensor.dtype != "float32" or storage.dtype != "float32":
+        with np.errstate(all="ignore"):
+            values = function(*operands)
+        write(tensor, values, taint)
+        return
+    storage.touch(current())
+    offset = start(tensor)
+    with np.errstate(all="ignore"):
+        function(*operands, out=_view(storage, tensor, offset))
+    mark(tensor, offset, taint)
+
+
+def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
+    """``dtypes.cast``, with a warning for what it turns into something else entirely."""
+    result = dtypes.cast(values, dtype)
+    if result is values or values.dtype.kind in "iub":
+        return result
+    if not dtypes.is_float(dtype):
+        if dtype != "bool" and np.isnan(values.astype(np.float32, copy=False)).any():
+            current().warn(f"NaN becomes 0 in {dtype}; what the hardware stores is not documented")
+    elif dtype.startswith("float8"):
+        lost = np.isfinite(values.astype(np.float32, copy=False)) & ~np.isfinite(result.astype(np.float32))
+        if lost.any():
+            largest = np.abs(values[lost].astype(np.float32)).max()
+            current().warn(
+                f"{int(lost.sum())} finite values up to {largest:g} overflow {dtype}; clamp them before the cast"
+            )
+    return result
 
 
 def mark(tensor: NkiTensor, offset: int, taint: Taint = None) -> None:
@@ -60,7 +102,7 @@ def mark(tensor: NkiTensor, offset: int, taint: Taint = None) -> None:
         taint = np.maximum(taint, WRITTEN).reshape(tensor.shape)
     state = _state(storage, tensor, offset)
     if state.base is None:  # a copy, because the view's dtype has another size than the storage's
-        index = _covering(storage, tensor, offset)
+        index = covering(tensor, offset)
         before = storage.state[index]
         storage.missing -= np.unique(index[before == UNWRITTEN]).size
         storage.state[index] = WRITTEN if taint is None else taint
@@ -132,20 +174,21 @@ def mask(storage: Storage, tensor: NkiTensor, offset: int) -> np.ndarray:
 def _view(storage: Storage, tensor: NkiTensor, offset: int) -> np.ndarray:
     dtype = storage.data.dtype if tensor.dtype == storage.dtype else dtypes.stored(tensor.dtype)
     size = dtype.itemsize
-    strides = tuple(stride * size for stride in tensor.strides)
-    return np.ndarray(tensor.shape, dtype, storage.data.view(np.uint8), offset * size, strides)
+    return np.ndarray(
+        tensor.shape, dtype, storage.bytes, offset * size, tuple([stride * size for stride in tensor.strides])
+    )
 
 
 def _state(storage: Storage, tensor: NkiTensor, offset: int) -> np.ndarray:
     if dtypes.itemsize(tensor.dtype) == dtypes.itemsize(storage.dtype):
         return np.ndarray(tensor.shape, np.uint16, storage.state, offset * 2, tuple(s * 2 for s in tensor.strides))
-    return storage.state[_covering(storage, tensor, offset)].copy()
+    return storage.state[covering(tensor, offset)]
 
 
-def _covering(storage: Storage, tensor: NkiTensor, offset: int) -> np.ndarray:
+def covering(tensor: NkiTensor, offset: int) -> np.ndarray:
     """Index into the storage's own elements, for every element of a view in a dtype of another size."""
     index = element_index(tensor, offset)
-    return index * dtypes.itemsize(tensor.dtype) // dtypes.itemsize(storage.dtype)
+    return index * dtypes.itemsize(tensor.dtype) // dtypes.itemsize(tensor.storage.dtype)
 
 
 def element_index(tensor: NkiTensor, offset: int) -> np.ndarray:

@@ -20,8 +20,8 @@ class Handle:
 _HANDLE = Handle()
 
 
-def instruction(function: Callable[..., None]) -> Callable[..., Handle]:
-    """Make ``function`` an instruction of ``nki.isa``."""
+def instruction(function: Callable) -> Callable:
+    """Make ``function`` an instruction of ``nki.isa``; what returns nothing returns a handle."""
     name = f"nisa.{function.__name__}"
     signature = inspect.signature(function)
 
@@ -30,7 +30,7 @@ def instruction(function: Callable[..., None]) -> Callable[..., Handle]:
         core = current()
         core.begin(name)
         try:
-            function(*args, **kwargs)
+            result = function(*args, **kwargs)
         except TypeError:
             try:
                 signature.bind(*args, **kwargs)
@@ -39,6 +39,6 @@ def instruction(function: Callable[..., None]) -> Callable[..., Handle]:
             raise
         finally:
             core.instruction = ""
-        return _HANDLE
+        return _HANDLE if result is None else result
 
     return execute

@@ -88,6 +88,7 @@ def run(kernel: Callable, args=(), kwargs=None, *, orders: int = 2, strict: bool
         bound = inspect.signature(kernel.function).bind(*args, **(kwargs or {}))
     except TypeError as error:
         raise NkiError(f"{kernel.__name__}: {error}") from None
+    bound.apply_defaults()
     chosen = _ORDERS[: orders if degree == 2 else 1]
     outcomes = [_execute(kernel, bound.arguments, degree, order, strict) for order in chosen]
     if len(outcomes) == 2 and (problem := differences(outcomes[0][0], outcomes[1][0])):

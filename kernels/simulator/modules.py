@@ -9,11 +9,12 @@ from types import ModuleType
 
 def official_nki() -> bool:
     """Whether the official NKI is installed; the empty placeholder of that name on PyPI is not it."""
-    spec = (
-        importlib.util.find_spec("nki") if "nki" not in sys.modules else getattr(sys.modules["nki"], "__spec__", None)
-    )
-    locations = getattr(spec, "submodule_search_locations", None) or []
-    return any(importlib.util.find_spec("nki.isa") is not None for _ in locations[:1])
+    if "nki" in sys.modules and sys.modules["nki"].__spec__ is None:
+        return False  # the simulator itself
+    spec = importlib.util.find_spec("nki")
+    if spec is None or not spec.submodule_search_locations:
+        return False
+    return importlib.util.find_spec("nki.isa") is not None
 
 
 @contextlib.contextmanager

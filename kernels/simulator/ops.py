@@ -37,7 +37,15 @@ def _truth(compute: Callable) -> Callable:
 
 
 def _sigmoid(x):
-    return 1 / (1 + np.exp(-x))
+    y = np.exp(-x)
+    y += 1
+    return np.reciprocal(y, out=y)
+
+
+def _silu(x):
+    y = _sigmoid(x)
+    y *= x
+    return y
 
 
 def _gelu_tanh(x):
@@ -86,7 +94,7 @@ _ACTIVATIONS: dict[str, Callable] = {
     "gelu_apprx_tanh": _gelu_tanh,
     "gelu_apprx_sigmoid": lambda x: x * _sigmoid(1.702 * x),
     "gelu_apprx_sigmoid_dx": lambda x: _sigmoid(1.702 * x) * (1 + 1.702 * x * (1 - _sigmoid(1.702 * x))),
-    "silu": lambda x: x * _sigmoid(x),
+    "silu": _silu,
     "silu_dx": lambda x: _sigmoid(x) * (1 + x * (1 - _sigmoid(x))),
     "tanh": np.tanh,
     "softplus": _softplus,

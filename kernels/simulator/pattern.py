@@ -4,6 +4,7 @@ import math
 
 from trncheck.kernels.simulator import dtypes
 from trncheck.kernels.simulator.errors import NkiError
+from trncheck.kernels.simulator.registers import Register
 from trncheck.kernels.simulator.storage import Buffer
 from trncheck.kernels.simulator.tensor import MAX_DIMS, Indirect, NkiTensor
 
@@ -32,7 +33,7 @@ def access_pattern(
     start = tensor.offset if offset is None else offset
     if tensor.on_chip:
         _check_partitions(tensor, pairs, start, storage.free * old // new)
-    by = _indirection(tensor, scalar_offset, vector_offset, indirect_dim, shape)
+    by = _indirection(tensor, scalar_offset, vector_offset, indirect_dim, shape, name)
     if by is None or not by.vector:
         low = start + sum(min(0, step * (count - 1)) for step, count in pairs)
         high = start + sum(max(0, step * (count - 1)) for step, count in pairs)
@@ -50,8 +51,12 @@ def _check_partitions(tensor: NkiTensor, pairs, start: int, free: int) -> None:
         raise NkiError(f"partitions {partition} to {partition + count - 1} of {tensor.storage!r}")
 
 
-def _indirection(tensor: NkiTensor, scalar, vector, dim: int, shape) -> Indirect | None:
+def _indirection(tensor: NkiTensor, scalar, vector, dim: int, shape, dtype: str) -> Indirect | None:
     base = tensor.storage.shape
+
+    def elements(count: int) -> int:
+        return count * dtypes.itemsize(tensor.storage.dtype) // dtypes.itemsize(dtype)
+
     if scalar is not None and vector is not None:
         raise NkiError("scalar_offset and vector_offset exclude each other")
     if vector is not None:
@@ -59,15 +64,25 @@ def _indirection(tensor: NkiTensor, scalar, vector, dim: int, shape) -> Indirect
             raise NkiError(f"vector_offset needs indirect_dim 0, not {dim}")
         if tensor.on_chip:
             raise NkiError("vector_offset addresses HBM tensors only")
-        if not isinstance(vector, NkiTensor) or vector.buffer is not Buffer.sbuf or vector.size != vector.shape[0]:
-            raise NkiError(f"vector_offset must be an SBUF tensor (P, 1), not {vector!r}")
-        if not vector.dtype.lstrip("u").startswith("int"):
-            raise NkiError(f"vector_offset must hold integers, not {vector.dtype}")
-        if shape[0] != vector.shape[0]:
-            raise NkiError(f"{vector.shape[0]} offsets for {shape[0]} rows of the pattern")
-        return Indirect(vector, scale=math.prod(base[1:]), limit=base[0], vector=True)
+        check_vector(vector)
+        columns = vector.size // vector.shape[0]
+        if shape[0] > vector.size or (columns == 1 and shape[0] != vector.size):
+            raise NkiError(f"{vector.size} offsets for {shape[0]} rows of the pattern")
+        return Indirect(vector, scale=elements(math.prod(base[1:])), limit=base[0], vector=True)
     if scalar is not None:
         if isinstance(scalar, NkiTensor) and (scalar.size != 1 or scalar.buffer is not Buffer.sbuf):
             raise NkiError(f"scalar_offset must be an SBUF tensor of one element, or a register, not {scalar!r}")
-        return Indirect(scalar, scale=math.prod(base[dim + 1 :]), limit=base[dim])
+        if not isinstance(scalar, NkiTensor | Register):
+            raise NkiError(f"scalar_offset must be an SBUF tensor of one element, or a register, not {scalar!r}")
+        if not 0 <= dim < len(base):
+            raise NkiError(f"indirect_dim {dim} of {tensor.storage!r}")
+        return Indirect(scalar, scale=elements(math.prod(base[dim + 1 :])), limit=base[dim])
     return None
+
+
+def check_vector(vector) -> None:
+    """Demand offsets by row: integers in SBUF, (P, 1), or for dma_transpose more columns."""
+    if not isinstance(vector, NkiTensor) or vector.buffer is not Buffer.sbuf or vector.ndim != 2:
+        raise NkiError(f"vector_offset must be an SBUF tensor (P, 1), not {vector!r}")
+    if not vector.dtype.lstrip("u").startswith("int"):
+        raise NkiError(f"vector_offset must hold integers, not {vector.dtype}")

@@ -1,4 +1,4 @@
-"""What a NeuronCore can hold and address, by generation. Trainium2 unless ``NEURON_PLATFORM_TARGET_OVERRIDE`` says else.
+"""What a NeuronCore can hold and address, by generation; Trainium2 unless the environment says else.
 
 Figures: NKI architecture guides for NeuronCore-v2 to v4, Neuron 2.32.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @functools.total_ordering
-class nc_version(enum.Enum):  # noqa: N801 (the API's name)
+class nc_version(enum.Enum):
     """Generation of a NeuronCore; comparable."""
 
     gen2 = 2

@@ -32,6 +32,7 @@ class Storage:
 
     __slots__ = (
         "buffer",
+        "bytes",
         "data",
         "dirty",
         "dtype",
@@ -59,6 +60,8 @@ class Storage:
             self.missing = size
         else:
             self.data, self.state, self.missing = data, None, 0
+        self.bytes = self.data.view(np.uint8)
+        """The memory of ``data``; NumPy takes no bfloat16 array as such."""
         self.opened = np.zeros(size, bool) if buffer is Buffer.psum else None
         """PSUM: whether a matmul has written the element, so that the next one adds."""
         self.lifetime = None
@@ -79,7 +82,12 @@ class Storage:
         """Note that the elements of ``state_view``, a view of ``state``, were written."""
         self.missing -= state_view.size - int(np.count_nonzero(state_view))
         state_view[...] = WRITTEN if taint is None else taint
-        if taint is None and self.missing == 0 and (self.state == WRITTEN).all():
+        if taint is None:
+            self.forget_if_clean()
+
+    def forget_if_clean(self) -> None:
+        """Drop the states once they say nothing."""
+        if self.missing == 0 and (self.state == WRITTEN).all():
             self.state = None
 
     def __repr__(self) -> str:

@@ -143,9 +143,12 @@ class NkiTensor:
 
     def vector_select(self, dim: int, offsets: "NkiTensor") -> "NkiTensor":
         """One row of an HBM tensor for each of the (P, 1) ``offsets``."""
+        from trncheck.kernels.simulator.pattern import check_vector
+
         if dim != 0 or self.on_chip:
             raise NkiError("vector_select selects along dimension 0 of an HBM tensor")
         self._refuse_second_indirection()
+        check_vector(offsets)
         by = Indirect(offsets, scale=self.strides[0], limit=self.shape[0], vector=True)
         shape = (offsets.shape[0], *self.shape[1:])
         return NkiTensor(self.storage, shape, self.strides, self.offset, self.dtype, by)
@@ -236,6 +239,8 @@ class NkiTensor:
     def _derive(self, shape, strides, offset: int) -> "NkiTensor":
         if len(shape) > MAX_DIMS:
             raise NkiError(f"a view of {len(shape)} dimensions; at most {MAX_DIMS}")
+        if self.is_indirect and self.indirect_by.vector and (shape[0], strides[0]) != (self.shape[0], self.strides[0]):
+            raise NkiError(f"the rows of {list(self.shape)} are chosen by a vector; dimension 0 stays as it is")
         return NkiTensor(self.storage, shape, strides, offset, self.dtype, self.indirect_by)
 
     def _dim(self, dim: int) -> int:

@@ -26,6 +26,14 @@ def test_counts_of_threads_add_up():
     assert inner[key] == 2000
 
 
+def test_nested_counts_end_one_by_one():
+    with counters.counting() as outer:
+        with counters.counting() as inner:
+            counters.bump("tests::nested", "forward", "float32", "simulator")
+        counters.bump("tests::nested", "forward", "float32", "simulator")
+    assert (inner.total(), outer.total()) == (1, 2)
+
+
 def test_reset_leaves_a_count_in_progress(monkeypatch):
     monkeypatch.setattr(counters, "_COUNTS", counters._COUNTS.copy())
     with counters.counting() as launches:

@@ -177,6 +177,16 @@ def test_operator_wants_whole_tiles():
         rope(q, k, table(100).squeeze(2))
 
 
+@pytest.mark.parametrize("batch", [1, B])
+def test_operator_cuts_a_longer_table(batch):
+    q, k = (part.transpose(1, 2) for part in inputs(256, torch.float32))
+    cache = table(300, batch=batch).squeeze(2)
+    longer, exact = rope(q, k, cache), rope(q, k, cache[:, :256])
+    assert all(map(torch.equal, longer, exact))
+    if batch == 1:
+        assert all(map(torch.equal, longer, rope(q, k, cache[0])))
+
+
 def test_tables_of_two_shapes_are_refused():
     q, k = (part.transpose(1, 2) for part in inputs(100, torch.float32))
     with pytest.raises(ValueError, match="cos and sin need one shape"):
@@ -206,9 +216,11 @@ def nkilib(monkeypatch, tmp_path):
     monkeypatch.setattr(
         rope_operator.runtime, "launch", lambda _op, _direction, kernel, *args, **kw: kernel(*args, **kw)
     )
-    rope_operator._provided.cache_clear()
+    for cached in (rope_operator._provided, rope_operator.runtime.load):
+        cached.cache_clear()
     yield
-    rope_operator._provided.cache_clear()
+    for cached in (rope_operator._provided, rope_operator.runtime.load):
+        cached.cache_clear()
     for module in [module for module in sys.modules if module.split(".")[0] == "nkilib"]:
         del sys.modules[module]
 

@@ -128,7 +128,7 @@ def test_an_attention_without_the_rotary_function_is_refused():
 # --- layers without a kernel
 
 
-def on_first_call_only(function: Callable, otherwise: Callable) -> Callable:
+def on_first_layer_only(function: Callable, otherwise: Callable) -> Callable:
     calls = []
 
     def choose(*args):
@@ -149,15 +149,13 @@ def test_a_layer_of_a_native_model_that_is_left_out_is_named(config, function, l
     from trncheck.kernels import overrides
 
     attach = getattr(overrides, function)
-    monkeypatch.setattr(overrides, function, on_first_call_only(attach, otherwise=lambda found: found))
-    with pytest.raises(
-        launch.RunFailed, match=rf"ValueError: kernels were asked for but {left_out} has none; --kernels"
-    ):
+    monkeypatch.setattr(overrides, function, on_first_layer_only(attach, otherwise=lambda found: found))
+    with pytest.raises(launch.RunFailed, match=rf"kernels were asked for but {left_out} has none; --kernels"):
         train(config)
 
 
 def test_a_layer_of_a_transformers_model_that_is_left_out_is_named(train, monkeypatch):
-    rotate = on_first_call_only(kernels.rotate_with_kernel, otherwise=lambda attention: None)
+    rotate = on_first_layer_only(kernels.rotate_with_kernel, otherwise=lambda attention: None)
     monkeypatch.setattr(kernels, "rotate_with_kernel", rotate)
     with pytest.raises(launch.RunFailed, match=r"asked for but \S*layers\.1\.self_attn \(Qwen3Attention\) has none"):
         train("qwen3_hf_tiny_nki_rope")
@@ -237,15 +235,21 @@ def test_overrides_put_kernels_into_a_configuration_of_torchtitan(tmp_path):
     assert per_layer == twice | {f"trncheck::{operator} backward": 1 for operator in ("rope", "experts")}
 
 
-def test_an_override_refuses_what_the_kernel_does_not_compute():
+def test_an_override_refuses_settings_that_the_kernel_does_not_have():
     from torchtitan.models.gpt_oss.moe import GptOssGroupedExperts
-    from torchtitan.models.qwen3_5.rope import MRoPE
 
-    from trncheck.kernels import overrides
+    from trncheck.kernels.overrides import nki_experts
 
-    with pytest.raises(ValueError, match="NkiRoPE cannot stand in for MRoPE, which has settings mrope_section"):
-        overrides.nki_rope(MRoPE.Config(dim=32, max_seq_len=64))
-    with pytest.raises(
-        ValueError, match="NkiExperts cannot stand in for GptOssGroupedExperts, which has settings swiglu"
-    ):
-        overrides.nki_experts(GptOssGroupedExperts.Config(dim=4, hidden_dim=4, num_experts=2))
+    experts = GptOssGroupedExperts.Config(dim=4, hidden_dim=4, num_experts=2)
+    with pytest.raises(ValueError, match=r"NkiExperts cannot .* GptOssGroupedExperts, which has settings swiglu_limit"):
+        nki_experts(experts)
+
+
+def test_an_override_refuses_weights_that_the_kernel_does_not_have():
+    from torchtitan.overrides.fused_swiglu import FusedGroupedExperts
+
+    from trncheck.kernels.overrides import nki_experts
+
+    experts = FusedGroupedExperts.Config(dim=4, hidden_dim=4, num_experts=2)
+    with pytest.raises(ValueError, match=r"NkiExperts cannot .* FusedGroupedExperts, which has weights or buffers of"):
+        nki_experts(experts)

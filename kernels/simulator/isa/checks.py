@@ -1,10 +1,13 @@
 """What instructions demand of their operands, and the errors that say which one, its shape and the limit."""
 
+import math
+
 import numpy as np
 
-from trncheck.kernels.simulator import access
+from trncheck.kernels.simulator import access, dtypes
 from trncheck.kernels.simulator.core import current
 from trncheck.kernels.simulator.errors import NkiError
+from trncheck.kernels.simulator.isa.enums import engine
 from trncheck.kernels.simulator.ops import Op
 from trncheck.kernels.simulator.storage import Buffer
 from trncheck.kernels.simulator.tensor import NkiTensor
@@ -19,29 +22,34 @@ def tile(tensor, operand: str, *, buffers: tuple[Buffer, ...] = (Buffer.sbuf, Bu
     """Demand an on-chip operand of a compute engine that it can address."""
     if not isinstance(tensor, NkiTensor):
         raise NkiError(f"{operand} must be a tensor, not {tensor!r}")
-    if tensor.buffer not in buffers:
+    storage, shape = tensor.storage, tensor.shape
+    if storage.buffer not in buffers:
         names = " or ".join(buffer.value for buffer in buffers)
-        raise NkiError(f"{operand} {list(tensor.shape)} is in {tensor.buffer.value}; it must be in {names}")
-    partitions, limit = tensor.shape[0], current().platform.partitions
+        raise NkiError(f"{operand} {list(shape)} is in {tensor.buffer.value}; it must be in {names}")
+    partitions, limit = shape[0], current().platform.partitions
     if partitions > limit:
-        raise NkiError(f"{operand} {list(tensor.shape)} has {partitions} partitions; at most {limit}")
-    first = tensor.offset // tensor.storage.free if tensor.dtype == tensor.storage.dtype else 0
-    allowed = (0,) if partitions > 64 else (0, 64) if partitions > 32 else (0, 32, 64, 96)
-    if first not in allowed:
-        raise NkiError(
-            f"{operand} {list(tensor.shape)} starts at partition {first}; {partitions} partitions may start at "
-            f"{', '.join(map(str, allowed))}"
-        )
-    free = tensor.size // partitions
-    if free > MAX_FREE[tensor.buffer]:
-        raise NkiError(
-            f"{operand} {list(tensor.shape)} has {free} elements per partition; at most {MAX_FREE[tensor.buffer]}"
-        )
-    if (dims := _merged_dims(tensor)) > MAX_FREE_DIMS:
-        raise NkiError(
-            f"{operand} {list(tensor.shape)} has {dims} free dimensions after merging; at most {MAX_FREE_DIMS}"
-        )
+        raise NkiError(f"{operand} {list(shape)} has {partitions} partitions; at most {limit}")
+    if tensor.offset >= storage.free and (first := first_partition(tensor)):
+        allowed = (0,) if partitions > 64 else (0, 64) if partitions > 32 else (0, 32, 64, 96)
+        if first not in allowed:
+            raise NkiError(
+                f"{operand} {list(shape)} starts at partition {first}; {partitions} partitions may start at "
+                f"{', '.join(map(str, allowed))}"
+            )
+    free = math.prod(shape[1:])
+    if free > MAX_FREE[storage.buffer]:
+        raise NkiError(f"{operand} {list(shape)} has {free} elements per partition; at most {MAX_FREE[storage.buffer]}")
+    if len(shape) > MAX_FREE_DIMS + 1 and (dims := _merged_dims(tensor)) > MAX_FREE_DIMS:
+        raise NkiError(f"{operand} {list(shape)} has {dims} free dimensions after merging; at most {MAX_FREE_DIMS}")
     return tensor
+
+
+def first_partition(tensor: NkiTensor) -> int:
+    """The partition where an on-chip tensor starts."""
+    storage = tensor.storage
+    if tensor.dtype == storage.dtype:
+        return tensor.offset // storage.free
+    return tensor.offset * dtypes.itemsize(tensor.dtype) // (storage.free * dtypes.itemsize(storage.dtype))
 
 
 def hbm_or_sbuf(tensor, operand: str) -> NkiTensor:
@@ -67,6 +75,24 @@ def same_extent(**tensors: NkiTensor) -> None:
 def not_both_in_psum(**tensors: NkiTensor) -> None:
     if all(tensor.buffer is Buffer.psum for tensor in tensors.values()):
         raise NkiError(f"{' and '.join(tensors)} are both in PSUM; one must be in SBUF")
+
+
+def on_engine(value, allowed: tuple[engine, ...], **tensors: NkiTensor) -> None:
+    """Demand an engine that has the instruction and, for GpSimd, that no operand is in PSUM."""
+    if value is engine.unknown:
+        return
+    if value not in allowed:
+        names = ", ".join(f"engine.{item.name}" for item in allowed)
+        raise NkiError(f"engine {value!r} does not execute this instruction; use {names} or engine.unknown")
+    if value is engine.gpsimd:
+        not_in_psum("engine.gpsimd", **tensors)
+
+
+def not_in_psum(reason: str, **tensors: NkiTensor) -> None:
+    """Demand operands in SBUF, because of ``reason``, which cannot reach PSUM."""
+    for name, tensor in tensors.items():
+        if isinstance(tensor, NkiTensor) and tensor.buffer is Buffer.psum:
+            raise NkiError(f"{name} {list(tensor.shape)} is in PSUM, which {reason} cannot reach")
 
 
 def op(value, operand: str, *kinds: str) -> Op:

@@ -39,11 +39,12 @@ def lint_source(text: str, filename: str) -> list[Finding]:
     try:
         with warnings.catch_warnings(action="ignore", category=SyntaxWarning):
             tree = ast.parse(text)
-    except SyntaxError as error:
-        raise UnreadableSource(f"{filename}:{error.lineno or 1}: {error.msg}; correct the syntax first") from error
-    except ValueError as error:
-        raise UnreadableSource(f"{filename}:1: {error}; give a text file of Python source") from error
+    except (SyntaxError, ValueError) as error:  # null bytes are either, by Python's patch version
+        line, reason = getattr(error, "lineno", None) or 1, getattr(error, "msg", error)
+        raise UnreadableSource(f"{filename}:{line}: {reason}; correct the syntax first") from error
     source = Source(tree)
+    if not source.kernel_names and not source.units:
+        return []
     found = {
         Finding(filename, node.lineno, node.col_offset + 1, code, CODES[code].severity, message)
         for check in _CHECKS

@@ -80,7 +80,7 @@ def _enums(call: ast.Call, name: str, signature: Signature | None) -> Iterator[P
     if not name.startswith(_ISA):
         return
     for parameter, value in _named_arguments(call, signature):
-        if parameter in ENUMS and isinstance(value, ast.Constant) and isinstance(value.value, int | str):
+        if parameter in ENUMS and isinstance(value, ast.Constant) and isinstance(value.value, int):
             remedy = f"give a member of nisa.{ENUMS[parameter]}"
             yield "NKI011", value, f"{parameter}={value.value!r} of {_short(name)} is no enum member; {remedy}"
 

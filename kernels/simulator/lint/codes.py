@@ -48,7 +48,7 @@ CODES: dict[str, Code] = {
     "NKI009": _error("state that leaves the body of a dynamic loop through Python"),
     # calls
     "NKI010": _error("string in place of a buffer"),
-    "NKI011": _error("raw number or string in place of an enum member"),
+    "NKI011": _error("raw number in place of an enum member"),
     "NKI012": _error("unknown keyword argument"),
     "NKI013": _error("missing required argument"),
     "NKI014": _error("too many positional arguments"),

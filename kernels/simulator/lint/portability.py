@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from trncheck.kernels.simulator.lint.loops import loop_bodies
 from trncheck.kernels.simulator.lint.purity import is_impure
-from trncheck.kernels.simulator.lint.source import Function, Problem, Source, Unit, code_of, parameters
+from trncheck.kernels.simulator.lint.source import Function, Problem, Source, Unit, parameters
 
 _RANGES = {f"nki.language.{name}" for name in ("affine_range", "sequential_range", "static_range")}
 _ENGINES = {f"nki.isa.{name}_engine": name for name in ("tensor", "vector", "scalar", "gpsimd", "unknown")}
@@ -63,7 +63,7 @@ def _deprecated(source: Source, unit: Unit) -> Iterator[Problem]:
 def _constructs(source: Source, unit: Unit) -> Iterator[Problem]:
     bodies = {body for _, body in loop_bodies(source, unit)}
     state = {n for body in bodies for n in ast.walk(body) if isinstance(n, ast.Nonlocal)}  # an error elsewhere
-    for node in code_of(unit.function):
+    for node in unit.code:
         if isinstance(node, ast.Compare) and any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
             yield "NKI101", node, f"`{ast.unparse(node)}` compares identities; use == or !="
         elif isinstance(node, ast.Dict):
@@ -77,7 +77,7 @@ def _constructs(source: Source, unit: Unit) -> Iterator[Problem]:
 
 def _calls(source: Source, unit: Unit) -> Iterator[Problem]:
     constants = set()  # what nl.shared_constant is given has to be a NumPy array
-    for call in (n for n in code_of(unit.function) if isinstance(n, ast.Call)):
+    for call in (n for n in unit.code if isinstance(n, ast.Call)):
         name = source.dotted(call.func, unit)
         if name == "nki.language.shared_constant":
             constants |= set(ast.walk(call))
@@ -104,7 +104,7 @@ def _list_parameters(function: Function) -> Iterator[Problem]:
 
 def _classes(source: Source) -> Iterator[Problem]:
     for unit in source.units.values():
-        used = [n.func for n in code_of(unit.function) if isinstance(n, ast.Call)]
+        used = [n.func for n in unit.code if isinstance(n, ast.Call)]
         used += [p.annotation for p in parameters(unit.function)]
         for name in (n.id for n in used if isinstance(n, ast.Name)):
             target = unit.definition(name)

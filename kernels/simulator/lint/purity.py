@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from trncheck.kernels.simulator.lint.source import Function, Problem, Source, Unit, code_of
+from trncheck.kernels.simulator.lint.source import Function, Problem, Source, Unit
 
 _IMPURE = (
     "time.",
@@ -54,7 +54,7 @@ def _outside_world(source: Source, unit: Unit) -> Iterator[Problem]:
         name = source.dotted(node, unit)
         if name and is_impure(name):
             yield "NKI030", node, f"{name} in kernel code, which is compiled once and cached; {remedy}"
-    for node in code_of(unit.function):
+    for node in unit.code:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _BUILTINS:
             name = node.func.id
             if name not in unit.bound and unit.definition(name) is None and name not in source.aliases:
@@ -77,7 +77,7 @@ def _is_mutable(node: ast.AST | None) -> bool:
 
 def _module_state(unit: Unit, containers: set[str]) -> Iterator[Problem]:
     remedy = "pass values in and return them"
-    for node in code_of(unit.function):
+    for node in unit.code:
         match node:
             case ast.Global(names=names):
                 yield "NKI031", node, f"kernel code rebinds the global {', '.join(names)}; {remedy}"

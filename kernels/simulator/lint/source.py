@@ -9,6 +9,7 @@ Problem = tuple[str, ast.AST, str]  # code, place, message
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LEGACY = "neuronxcc."
+_NOT_RUN = ("annotation", "returns", "decorator_list", "type_params")
 
 
 @dataclass
@@ -20,11 +21,13 @@ class Unit:
     scopes: list[dict[str, ast.AST]]  # definitions visible to it, innermost last
     bound: set[str] = field(init=False)
     nested: dict[str, Function] = field(init=False)
+    code: tuple[ast.AST, ...] = field(init=False)  # what runs in it, in source order
 
     def __post_init__(self) -> None:
         self.bound = bound_names(self.function)
         inner = (n for n in ast.walk(self.function) if isinstance(n, _FUNCTIONS) and n is not self.function)
         self.nested = {n.name: n for n in inner}
+        self.code = tuple(code_of(self.function))
 
     def definition(self, name: str) -> ast.AST | None:
         """The function or class of this file that `name` means in the unit; None for anything else."""
@@ -37,13 +40,15 @@ class Unit:
 
 def code_of(node: ast.AST) -> Iterator[ast.AST]:
     """The node and what runs below it, in source order: no annotations and no decorators."""
-    yield node
-    for name, value in ast.iter_fields(node):
-        if name in ("annotation", "returns", "decorator_list", "type_params"):
-            continue
-        for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST):
-                yield from code_of(child)
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        yield node
+        below = []
+        for name, value in ast.iter_fields(node):
+            if name not in _NOT_RUN:
+                below += [n for n in (value if isinstance(value, list) else [value]) if isinstance(n, ast.AST)]
+        stack += reversed(below)
 
 
 def own_code(function: Function | ast.Lambda) -> Iterator[ast.AST]:
@@ -107,13 +112,13 @@ class Source:
 
     def calls(self, unit: Unit) -> Iterator[tuple[ast.Call, str]]:
         """Calls of imported functions in the unit, with their full names."""
-        for node in code_of(unit.function):
+        for node in unit.code:
             if isinstance(node, ast.Call) and (name := self.dotted(node.func, unit)):
                 yield node, name
 
     def mentions(self, unit: Unit) -> Iterator[ast.Name | ast.Attribute]:
         """Every name of the unit that may be an imported one, dotted or not."""
-        yield from (n for n in code_of(unit.function) if isinstance(n, ast.Name | ast.Attribute))
+        yield from (n for n in unit.code if isinstance(n, ast.Name | ast.Attribute))
 
     def _read_imports(self) -> None:
         current = set()
@@ -165,7 +170,7 @@ class Source:
             return
         unit = Unit(function, entry, scopes)
         self.units[function] = unit
-        for node in code_of(function):
+        for node in unit.code:
             if not (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)) or node.id in unit.nested:
                 continue
             target = unit.definition(node.id)
