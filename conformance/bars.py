@@ -32,6 +32,14 @@ HEADER_SIZE = Bar(25_000_000, "the limit of the strictest reader known")
 FULL_SIZE_START = Bar(0.1, "3.5 standard errors: logits have deviation sigma sqrt(D) = 0.64, 512 tokens")
 
 
+KERNEL_FACTOR = 2.0
+"""How many times plain torch's error, in the same dtype and against fp64, a kernel may have over a whole tensor."""
+KERNEL_CAP = 4.0
+"""The same for its single worst element."""
+KERNEL_FLOOR_ULPS = 1.0
+"""Errors up to here are rounding of the result, whatever plain torch's are."""
+
+
 def logits(largest: float) -> Bar:
     """For the largest difference between two sets of logits whose largest value is ``largest``."""
     return Bar(

@@ -24,6 +24,16 @@ def runs(request, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def kernels(request, target):
+    """All catalogued kernels, and their runs on generated inputs."""
+    from trncheck.conformance.kernel_runs import KernelRuns
+    from trncheck.kernels import runtime
+
+    device, degrees = ("cpu", (1, 2)) if target == "cpu" else ("neuron", (runtime.lnc(),))
+    return KernelRuns(request.config.option.level, device, degrees)
+
+
+@pytest.fixture(scope="session")
 def reloader(runs, tmp_path_factory):
     """Loads exported folders with stock Transformers in fresh processes."""
     from trncheck.conformance.reload import Reloader

@@ -16,7 +16,7 @@ from trncheck.conformance.options import OPTIONS
 
 HERE = Path(__file__).resolve().parent
 _REPORTER = "trncheck-reporter"
-_ORDER = ("pins", "paths", "losses", "checkpoint", "resume", "walkthrough")
+_ORDER = ("pins", "kernels", "paths", "losses", "checkpoint", "resume", "walkthrough")
 """Subjects, causes before effects: the first red check is the one to look at."""
 _OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
 _SITES = {"site-packages", "dist-packages"}

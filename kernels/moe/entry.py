@@ -45,7 +45,9 @@ def experts_entry(shape: dict, dtype: torch.dtype, generator: torch.Generator) -
         left -= min(wanted, left)
     others = torch.arange(3, max(experts_ - 1, 3), 2)
     if len(others):
-        counts_E.index_add_(0, others[torch.randint(len(others), (left,), generator=generator)], torch.ones(left).long())
+        counts_E.index_add_(
+            0, others[torch.randint(len(others), (left,), generator=generator)], torch.ones(left).long()
+        )
     else:
         counts_E[0] += left
     return {

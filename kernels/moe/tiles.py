@@ -68,7 +68,6 @@ def scatter_rows(rows_RC, rows_P1, tile_PC):
 
 def load_weights(weights_EMK, expert, m, k):
     """Rows ``m`` and columns ``k`` of the weights (M, K) of an expert that only the hardware knows."""
-    _, outputs, inner = weights_EMK.shape
     tile_MK = nl.ndarray((m.stop - m.start, k.stop - k.start), dtype=weights_EMK.dtype, buffer=nl.sbuf)
     nisa.dma_copy(tile_MK, _of_expert(weights_EMK, expert, m, k))
     return tile_MK

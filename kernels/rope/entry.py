@@ -20,9 +20,7 @@ THETA = 1e6
         "Qwen3-4B": {"batch": 1, "q_heads": 32, "k_heads": 8, "length": 256, "dim": 128, "tables": 1},
         "several tiles": {"batch": 2, "q_heads": 3, "k_heads": 1, "length": 768, "dim": 64, "tables": 1},
     },
-    large_shapes={
-        "Qwen3-30B-A3B": {"batch": 1, "q_heads": 32, "k_heads": 4, "length": 4096, "dim": 128, "tables": 1}
-    },
+    large_shapes={"Qwen3-30B-A3B": {"batch": 1, "q_heads": 32, "k_heads": 4, "length": 4096, "dim": 128, "tables": 1}},
     refused={
         "sequence of 64": Refusal(lambda i: i | {n: i[n][:, :, :64] for n in ("q_BHSD", "k_BHSD")}, "multiple of"),
         "short table": Refusal(lambda i: i | {"cache_BSC": i["cache_BSC"][:, :128]}, "ends at position 128"),

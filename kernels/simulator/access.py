@@ -70,6 +70,28 @@ def write_result(tensor: NkiTensor, function, operands: tuple, taint: Taint = No
     mark(tensor, offset, taint)
 
 
+def write_where(tensor: NkiTensor, chosen: np.ndarray, values: np.ndarray, taint: Taint = None) -> None:
+    """Round ``values`` into the ``chosen`` elements of ``tensor``; the others stay as they are, or stay unwritten."""
+    storage = tensor.storage
+    storage.touch(current())
+    offset = start(tensor)
+    view = _view(storage, tensor, offset)
+    view[...] = np.where(chosen, rounded(values, tensor.dtype), view)
+    storage.dirty = True
+    if storage.opened is not None:
+        opened = mask(storage, tensor, offset)
+        opened[...] = opened & ~chosen
+    if storage.state is None:
+        if taint is None or not taint[chosen].any():
+            return
+        storage.state = np.full(storage.data.size, WRITTEN, np.uint16)
+    index = covering(tensor, offset)[chosen]
+    storage.missing -= np.unique(index[storage.state[index] == UNWRITTEN]).size
+    storage.state[index] = WRITTEN if taint is None else np.maximum(taint, WRITTEN)[chosen]
+    if storage.missing == 0 and (storage.state == WRITTEN).all():
+        storage.state = None
+
+
 def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
     """``dtypes.cast``, with a warning for what it turns into something else entirely."""
     result = dtypes.cast(values, dtype)
@@ -121,7 +143,7 @@ def start(tensor: NkiTensor) -> int:
     if not 0 <= index < by.limit:
         raise NkiError(f"scalar offset {index} is outside the {by.limit} entries of {tensor.storage!r}")
     offset = tensor.offset + index * by.scale
-    last = offset + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.strides, strict=True))
+    last = offset + sum((n - 1) * max(0, s) for n, s in zip(tensor.shape, tensor.strides, strict=True))
     if last * dtypes.itemsize(tensor.dtype) >= tensor.storage.data.size * dtypes.itemsize(tensor.storage.dtype):
         raise NkiError(f"scalar offset {index} reaches element {last} of {tensor.storage!r}")
     return offset

@@ -29,6 +29,10 @@ def to_numpy(array) -> np.ndarray:
         raise ValueError(f"the simulator takes CPU tensors, this one is on {tensor.device}")
     if tensor.dtype is torch.bfloat16:
         return tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    if tensor.dtype.is_floating_point and tensor.dtype.itemsize == 1:
+        return (
+            tensor.contiguous().view(torch.uint8).numpy().view(getattr(ml_dtypes, str(tensor.dtype)[len("torch.") :]))
+        )
     return tensor.contiguous().numpy()
 
 
@@ -50,11 +54,11 @@ def values_of(tensor: NkiTensor) -> np.ndarray:
     view = np.ndarray(
         tensor.shape,
         storage.data.dtype,
-        storage.data.view(np.uint8),
+        storage.bytes,
         tensor.offset * size,
         tuple(stride * size for stride in tensor.strides),
     )
-    return view.astype(np.dtype(dtypes.stored(tensor.dtype)) if dtypes.precise() else _hardware(tensor.dtype))
+    return view.astype(dtypes.stored(tensor.dtype) if dtypes.precise() else _hardware(tensor.dtype), order="C")
 
 
 def _hardware(name: str) -> np.dtype:

@@ -1,6 +1,7 @@
 """Makes the simulator importable as ``nki``, for as long as somebody asks for it."""
 
 import contextlib
+import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -9,12 +10,13 @@ from types import ModuleType
 
 def official_nki() -> bool:
     """Whether the official NKI is installed; the empty placeholder of that name on PyPI is not it."""
-    if "nki" in sys.modules and sys.modules["nki"].__spec__ is None:
-        return False  # the simulator itself
+    if "nki" in sys.modules and getattr(sys.modules["nki"], "__spec__", None) is None:
+        return False  # the simulator itself, or a stand-in of somebody's
     spec = importlib.util.find_spec("nki")
     if spec is None or not spec.submodule_search_locations:
         return False
-    return importlib.util.find_spec("nki.isa") is not None
+    # Not importlib.util.find_spec, which would import and so leave behind a placeholder.
+    return importlib.machinery.PathFinder.find_spec("nki.isa", list(spec.submodule_search_locations)) is not None
 
 
 @contextlib.contextmanager

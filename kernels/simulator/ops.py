@@ -62,10 +62,12 @@ def _softplus(x):
 
 _ALU = {
     "add": (np.add, np.add.reduce),
-    "subtract": (np.subtract, lambda x, axis: x.take(0, axis) * 2 - x.sum(axis, dtype=x.dtype)),
+    "subtract": (np.subtract, np.subtract.reduce),
     "multiply": (np.multiply, np.multiply.reduce),
     "maximum": (np.maximum, np.maximum.reduce),
     "minimum": (np.minimum, np.minimum.reduce),
+    "max": (np.maximum, np.maximum.reduce),
+    "min": (np.minimum, np.minimum.reduce),
     "equal": (_truth(np.equal), None),
     "not_equal": (_truth(np.not_equal), None),
     "greater": (_truth(np.greater), None),
@@ -143,4 +145,3 @@ ACTIVATIONS = {
     for name, compute in _ACTIVATIONS.items()
 }
 OPS = ACTIVATIONS | ALU | BITVEC
-OPS |= {"max": OPS["maximum"], "min": OPS["minimum"]}

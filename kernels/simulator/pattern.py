@@ -6,7 +6,7 @@ from trncheck.kernels.simulator import dtypes
 from trncheck.kernels.simulator.errors import NkiError
 from trncheck.kernels.simulator.registers import Register
 from trncheck.kernels.simulator.storage import Buffer
-from trncheck.kernels.simulator.tensor import MAX_DIMS, Indirect, NkiTensor
+from trncheck.kernels.simulator.tensor import MAX_DIMS, Indirect, NkiTensor, refuse_without_bytes
 
 
 def access_pattern(
@@ -30,6 +30,8 @@ def access_pattern(
     storage = tensor.storage
     name = dtypes.dtype_name(dtype) if dtype is not None else tensor.dtype
     old, new = dtypes.itemsize(storage.dtype), dtypes.itemsize(name)
+    if name != tensor.dtype:
+        refuse_without_bytes(tensor.dtype, name)
     start = tensor.offset if offset is None else offset
     if tensor.on_chip:
         _check_partitions(tensor, pairs, start, storage.free * old // new)

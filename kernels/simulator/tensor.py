@@ -211,12 +211,17 @@ class NkiTensor:
         merged = math.prod(self.shape[first : last + 1])
         return self.reshape((*self.shape[:first], merged, *self.shape[last + 1 :]))
 
+    def rearrange(self, source, target, sizes=None) -> "NkiTensor":
+        """Split, reorder and merge dimensions by name; see ``rearrange.rearrange``."""
+        from trncheck.kernels.simulator.rearrange import rearrange
+
+        return rearrange(self, source, target, sizes)
+
     def view(self, dtype) -> "NkiTensor":
         """The same bytes as another dtype."""
         dtype = dtypes.dtype_name(dtype)
         old, new = dtypes.itemsize(self.dtype), dtypes.itemsize(dtype)
-        if not dtypes.precise() and (dtypes.is_float(dtype) or dtypes.is_float(self.dtype)):
-            raise NkiError("view(dtype) of floats needs their bytes; NKI_PRECISE_FP=0 does not keep them")
+        refuse_without_bytes(self.dtype, dtype)
         if self.is_indirect:
             raise NkiError("view(dtype) of an indirect view")
         if self.strides[-1] != 1 or (self.shape[-1] * old) % new or (self.offset * old) % new:
@@ -253,12 +258,20 @@ class NkiTensor:
             raise NkiError("a view can be dynamic in one dimension only")
 
 
+def refuse_without_bytes(*names: str) -> None:
+    """Refuse to reinterpret floats whose bytes are not those of the hardware."""
+    if not dtypes.precise() and any(dtypes.is_float(name) for name in names):
+        raise NkiError("floats as another dtype need their bytes; NKI_PRECISE_FP=0 does not keep them")
+
+
 def _bounds(key: slice, size: int, dim: int, tensor: NkiTensor) -> tuple[int, int, int]:
     start = 0 if key.start is None else key.start
     stop = size if key.stop is None else key.stop
     step = 1 if key.step is None else key.step
-    if not all(isinstance(bound, int) or hasattr(bound, "__index__") for bound in (start, stop, step)):
-        raise NkiError(f"slice {start}:{stop}:{step} of dimension {dim} needs ints; use .ap with scalar_offset")
+    try:
+        start, stop, step = (bound.__index__() for bound in (start, stop, step))
+    except (AttributeError, TypeError):
+        raise NkiError(f"slice {start!r}:{stop!r} of dimension {dim} needs ints; use .ap with scalar_offset") from None
     start, stop = start + size * (start < 0), stop + size * (stop < 0)
     if step < 1 or not 0 <= start < stop <= size:
         raise NkiError(

@@ -65,11 +65,16 @@ def test_training_with_kernels_gives_the_losses_of_training_without(config, trai
         assert executions(counts) == expected(operators, micro_batches=2)
 
 
-def test_two_ranks_execute_kernels_and_share_their_gradients(train, losses_without):
-    run = train("qwen3_moe_nki_tiny_nki_rope", f"--training.steps {STEPS}", ranks=2)
+@pytest.mark.parametrize(
+    ("layout", "micro_batches"),
+    [("", 2), ("--parallelism.expert_parallel_degree 2", 2), ("--parallelism.tensor_parallel_degree 2", 4)],
+    ids=["sharded", "expert-parallel", "tensor-parallel"],
+)
+def test_two_ranks_execute_kernels_and_share_their_gradients(layout, micro_batches, train, losses_without):
+    run = train("qwen3_moe_nki_tiny_nki_rope", f"--training.steps {STEPS} {layout}", ranks=2)
     assert run.losses == pytest.approx(losses_without("qwen3_moe_tiny"), abs=5e-5)
     for counts in run.kernel_counts:
-        assert executions(counts) == expected({"rope", "experts"}, micro_batches=2)
+        assert executions(counts) == expected({"rope", "experts"}, micro_batches)
 
 
 def test_activation_checkpointing_executes_every_forward_twice(train, losses_without, monkeypatch):

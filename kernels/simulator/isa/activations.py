@@ -32,17 +32,27 @@ def activation(
     scale: a number or fp32 (P, 1); bias: a number or (P, 1). reduce_res (P, 1) receives the registers.
     """
     _check_engine(engine)
+    _activate(dst, op, data, bias, scale, reduce_op, reduce_res, reduce_cmd)
+
+
+@instruction
+def activation_reduce(dst, op, data, reduce_op, reduce_res, bias=None, scale=1.0, name=None):
+    """``activation`` with reduce_cmd.reset_reduce: reduce_res (P, 1) is the sum of the result's free dimensions."""
+    _activate(dst, op, data, bias, scale, reduce_op, reduce_res, commands.reset_reduce)
+
+
+def _activate(dst, op, data, bias, scale, reduce_op, reduce_res, reduce_cmd) -> None:
     values, taint = _evaluate(dst, op, data, bias, scale)
+    if reduce_op is None and reduce_res is None and reduce_cmd is commands.idle:
+        access.write(dst, values, taint)
+        return
     if reduce_op is None and reduce_cmd in (commands.reduce, commands.reset_reduce):
         raise NkiError(f"reduce_cmd {reduce_cmd.name} needs reduce_op=nl.add")
     if reduce_op is not None and reduce_op is not OPS["add"]:
-        raise NkiError(f"reduce_op {reduce_op!r} must be nl.add")
-    sums = None
-    if reduce_op is not None or reduce_res is not None or reduce_cmd is not commands.idle:
-        sums = accumulators.update("scalar", reduce_cmd, OPS["add"], dst, values, taint, reduce_res)
+        raise NkiError(f"reduce_op {reduce_op!r} must be nl.add; the scalar engine's registers only sum")
+    sums = accumulators.update("scalar", reduce_cmd, OPS["add"], dst, values, taint, reduce_res)
     access.write(dst, values, taint)
-    if sums is not None:
-        accumulators.deliver(sums, reduce_res)
+    accumulators.deliver(sums, reduce_res)
 
 
 def _evaluate(dst, op, data, bias, scale) -> tuple[np.ndarray, access.Taint]:

@@ -30,18 +30,23 @@ def tile(tensor, operand: str, *, buffers: tuple[Buffer, ...] = (Buffer.sbuf, Bu
     if partitions > limit:
         raise NkiError(f"{operand} {list(shape)} has {partitions} partitions; at most {limit}")
     if tensor.offset >= storage.free and (first := first_partition(tensor)):
-        allowed = (0,) if partitions > 64 else (0, 64) if partitions > 32 else (0, 32, 64, 96)
-        if first not in allowed:
-            raise NkiError(
-                f"{operand} {list(shape)} starts at partition {first}; {partitions} partitions may start at "
-                f"{', '.join(map(str, allowed))}"
-            )
+        start_partition(first, partitions, f"{operand} {list(shape)}")
     free = math.prod(shape[1:])
     if free > MAX_FREE[storage.buffer]:
         raise NkiError(f"{operand} {list(shape)} has {free} elements per partition; at most {MAX_FREE[storage.buffer]}")
     if len(shape) > MAX_FREE_DIMS + 1 and (dims := _merged_dims(tensor)) > MAX_FREE_DIMS:
         raise NkiError(f"{operand} {list(shape)} has {dims} free dimensions after merging; at most {MAX_FREE_DIMS}")
     return tensor
+
+
+def start_partition(first: int, partitions: int, operand: str) -> None:
+    """Demand that a compute engine can start ``partitions`` partitions at ``first``."""
+    allowed = (0,) if partitions > 64 else (0, 64) if partitions > 32 else (0, 32, 64, 96)
+    if first not in allowed:
+        raise NkiError(
+            f"{operand} starts at partition {first}; {partitions} partitions may start at "
+            f"{', '.join(map(str, allowed))}"
+        )
 
 
 def first_partition(tensor: NkiTensor) -> int:

@@ -7,7 +7,11 @@ from trncheck.kernels.simulator.errors import NkiError
 from trncheck.kernels.simulator.instruction import instruction
 from trncheck.kernels.simulator.isa import checks
 from trncheck.kernels.simulator.isa.enums import engine as engines
-from trncheck.kernels.simulator.registers import Register
+from trncheck.kernels.simulator.tensor import NkiTensor
+
+_QUADRANT = 32
+_KEEP = 255
+_PREDICATES = ("uint8", "uint16", "uint32")
 
 
 @instruction
@@ -18,7 +22,9 @@ def tensor_copy(dst, src, engine=engines.unknown, name=None):
     checks.same_extent(dst=dst, src=src)
     checks.on_engine(engine, (engines.vector, engines.scalar, engines.gpsimd), dst=dst, src=src)
     values, taint = access.read(src, "src")
-    access.write(dst, values if dst.dtype == src.dtype else values.astype(np.float32, copy=False), taint)
+    if engine is engines.scalar or dst.dtype != src.dtype:
+        values = values.astype(np.float32, copy=False)
+    access.write(dst, values, taint)
 
 
 @instruction
@@ -26,15 +32,104 @@ def memset(dst, value, engine=engines.unknown, name=None):
     """Fill dst with a number; integer dtypes take integers only."""
     checks.tile(dst, "dst")
     checks.on_engine(engine, (engines.vector, engines.gpsimd), dst=dst)
-    if isinstance(value, Register) or not isinstance(value, int | float | np.number):
-        raise NkiError(f"value {value!r} is not a number")
-    if not dtypes.is_float(dst.dtype) and dst.dtype != "bool":
-        if isinstance(value, float | np.floating):
-            raise NkiError(f"value {value!r} is a float and dst is {dst.dtype}; give an int")
-        limits = np.iinfo(dtypes.stored(dst.dtype))
-        if not limits.min <= value <= limits.max:
-            raise NkiError(f"value {value!r} does not fit dst's {dst.dtype}, {limits.min} to {limits.max}")
-        filling = np.array(value, dtypes.stored(dst.dtype))
+    access.write(dst, np.broadcast_to(_constant(value, "value", dst), dst.shape))
+
+
+@instruction
+def tensor_copy_predicated(dst, src, predicate, reverse_pred=False, name=None):
+    """dst = src, a tile or a number, where predicate is not 0 (where it is 0 if reversed); the rest of dst stays."""
+    checks.tile(predicate, "predicate")
+    checks.tile(dst, "dst")
+    checks.same_extent(dst=dst, predicate=predicate)
+    if predicate.dtype not in _PREDICATES:
+        raise NkiError(f"predicate is {predicate.dtype}; it must be {', '.join(_PREDICATES)}")
+    flags, flags_taint = access.read(predicate, "predicate")
+    chosen = ((flags != 0) != bool(reverse_pred)).reshape(dst.shape)
+    if isinstance(src, NkiTensor):
+        checks.tile(src, "src")
+        checks.same_extent(dst=dst, src=src)
+        checks.not_both_in_psum(src=src, predicate=predicate)
+        if src.dtype != dst.dtype:
+            raise NkiError(f"src is {src.dtype} and dst is {dst.dtype}; a predicated copy keeps the dtype")
+        values, state = access.peek(src)
+        values = values.reshape(dst.shape)
+        taint = None if state is None else _taint_of_chosen(state.reshape(dst.shape), src, chosen)
     else:
-        filling = np.array(value, np.float32)
-    access.write(dst, np.broadcast_to(access.rounded(filling, dst.dtype), dst.shape))
+        values, taint = np.broadcast_to(_constant(src, "src", dst), dst.shape), None
+    if flags_taint is not None:
+        # Where the predicate is not known, neither is the element.
+        flags_taint = flags_taint.reshape(dst.shape)
+        before, _ = access.peek(dst)
+        values, taint = np.where(chosen, values, before), access.combine(taint, flags_taint)
+        chosen = chosen | (flags_taint != 0)
+    access.write_where(dst, chosen, values, taint)
+
+
+@instruction
+def nc_stream_shuffle(dst, src, shuffle_mask, name=None):
+    """dst[p] = src[q + shuffle_mask[p % 32]] in every 32 partitions from q; 255 leaves dst[p] as it is."""
+    checks.tile(src, "src")
+    checks.tile(dst, "dst")
+    if dst.dtype != src.dtype:
+        raise NkiError(f"src is {src.dtype} and dst is {dst.dtype}; a shuffle keeps the dtype")
+    free = src.size // src.shape[0]
+    if dst.size // dst.shape[0] != free:
+        raise NkiError(f"dst {list(dst.shape)} and src {list(src.shape)} must agree in elements per partition")
+    active = -(-max(src.shape[0], dst.shape[0]) // _QUADRANT) * _QUADRANT
+    for operand, tensor in (("src", src), ("dst", dst)):
+        checks.start_partition(checks.first_partition(tensor), active, operand)
+    rows = _sources(shuffle_mask, dst.shape[0], src.shape[0])
+    kept = rows < 0
+    values, taint = access.read(src if not kept.any() else _used(src, rows), "src")
+    values = values.reshape(-1, free)[rows].reshape(dst.shape)
+    taint = None if taint is None else taint.reshape(-1, free)[rows].reshape(dst.shape)
+    if not kept.any():
+        access.write(dst, values, taint)
+    else:
+        chosen = np.repeat(~kept, free).reshape(dst.shape)
+        access.write_where(dst, chosen, values, taint)
+
+
+def _sources(shuffle_mask, dst_partitions: int, src_partitions: int) -> np.ndarray:
+    """The partition of src for each of dst, or -1."""
+    mask = list(shuffle_mask)
+    if len(mask) != _QUADRANT or any(not isinstance(m, int) for m in mask):
+        raise NkiError(f"shuffle_mask {mask!r} must hold {_QUADRANT} ints")
+    if bad := [m for m in mask if not 0 <= m < _QUADRANT and m != _KEEP]:
+        raise NkiError(f"shuffle_mask holds {bad[0]}; entries are partitions of a quadrant, 0 to 31, or {_KEEP}")
+    rows = []
+    for partition in range(dst_partitions):
+        quadrant, lane = divmod(partition, _QUADRANT)
+        source = -1 if mask[lane] == _KEEP else quadrant * _QUADRANT + mask[lane]
+        if source >= src_partitions:
+            raise NkiError(
+                f"dst partition {partition} comes from src partition {source}; src has {src_partitions} partitions"
+            )
+        rows.append(source)
+    return np.array(rows)
+
+
+def _used(src: NkiTensor, rows: np.ndarray) -> NkiTensor:
+    """src as far as the last partition that is read."""
+    return src[: max(int(rows.max()), 0) + 1]
+
+
+def _taint_of_chosen(state: np.ndarray, src: NkiTensor, chosen: np.ndarray) -> access.Taint:
+    """The taint of src with the elements that are not copied counted as clean."""
+    from trncheck.kernels.simulator.storage import WRITTEN
+
+    return access.taint_of(np.where(chosen, state, WRITTEN), src, "src")
+
+
+def _constant(value, operand: str, dst: NkiTensor) -> np.ndarray:
+    """A number as one element of dst's dtype."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise NkiError(f"{operand} {value!r} is not a number")
+    if dtypes.is_float(dst.dtype) or dst.dtype == "bool":
+        return access.rounded(np.array(value, np.float32), dst.dtype)
+    if isinstance(value, float | np.floating):
+        raise NkiError(f"{operand} {value!r} is a float and dst is {dst.dtype}; give an int")
+    limits = np.iinfo(dtypes.stored(dst.dtype))
+    if not limits.min <= value <= limits.max:
+        raise NkiError(f"{operand} {value!r} does not fit dst's {dst.dtype}, {limits.min} to {limits.max}")
+    return np.array(value, dtypes.stored(dst.dtype))

@@ -6,14 +6,15 @@ from trncheck.kernels.simulator import access, dtypes
 from trncheck.kernels.simulator.core import current
 from trncheck.kernels.simulator.errors import NkiError
 from trncheck.kernels.simulator.instruction import instruction
-from trncheck.kernels.simulator.isa import checks
+from trncheck.kernels.simulator.isa import accumulators, checks
 from trncheck.kernels.simulator.isa.enums import engine as engines
-from trncheck.kernels.simulator.isa.operands import column, integers, scalar_engine_pair
-from trncheck.kernels.simulator.ops import BITVEC, OPS, Op
+from trncheck.kernels.simulator.isa.enums import reduce_cmd as commands
+from trncheck.kernels.simulator.isa.operands import column, integers, scalar_engine_pair, unary_of_tensor_scalar
+from trncheck.kernels.simulator.ops import OPS, Op
 from trncheck.kernels.simulator.storage import Buffer
+from trncheck.kernels.simulator.tensor import NkiTensor
 
 _EXACT = ("int32", "uint32")
-_UNARY_OF_TENSOR_SCALAR = ("rsqrt", "reciprocal", "abs")
 
 
 @instruction
@@ -24,16 +25,16 @@ def tensor_tensor(dst, data1, data2, op, engine=engines.unknown, name=None):
     checks.tile(dst, "dst")
     checks.op(op, "op", "arithmetic", "bitvec")
     if op.unary:
-        raise NkiError(f"op {op!r} takes one operand")
+        raise NkiError(f"op {op!r} takes one operand; use nisa.tensor_scalar")
     checks.same_extent(dst=dst, data1=data1, data2=data2)
     checks.not_both_in_psum(data1=data1, data2=data2)
     checks.on_engine(engine, (engines.vector, engines.gpsimd), dst=dst, data1=data1, data2=data2)
-    if op is OPS["power"]:
+    if op.name == "power":
         checks.not_in_psum("nl.power on GpSimd", dst=dst, data1=data1, data2=data2)
     if op.kind == "bitvec":
         _bitvec(dst, data1, data2, op)
-    elif dst.dtype in _EXACT and engine is not engines.vector and _exact(dst, data1, data2, op):
-        _integer(dst, data1, data2, op)
+    elif dst.dtype in _EXACT and engine is not engines.vector and _is_exact(dst, data1, data2, op):
+        _exact(dst, data1, data2, op)
     else:
         a, a_taint = access.read_like(data1, "data1", dst.shape)
         b, b_taint = access.read_like(data2, "data2", dst.shape)
@@ -57,61 +58,116 @@ def tensor_scalar(
     checks.tile(data, "data")
     checks.tile(dst, "dst")
     checks.same_extent(dst=dst, data=data)
-    _check_tensor_scalar_op(op0, "op0", operand0)
+    _check_step(op0, "op0", operand0)
+    steps = [(op0, "operand0", operand0, reverse0)]
     if op1 is not None:
-        _check_tensor_scalar_op(op1, "op1", operand1)
+        _check_step(op1, "op1", operand1)
+        steps.append((op1, "operand1", operand1, reverse1))
         if (op0.kind == "bitvec") != (op1.kind == "bitvec"):
             raise NkiError(f"op0 {op0!r} and op1 {op1!r} must both be arithmetic or both be bitvec")
     elif operand1 is not None:
-        raise NkiError("operand1 without op1")
+        raise NkiError(f"operand1 {operand1!r} without op1")
+    _check_engine(engine, op0, op1, dst, data)
+    bitwise = op0.kind == "bitvec"
+    values, taint = integers(data, "data", dst) if bitwise else access.read_like(data, "data", dst.shape)
+    dtype = values.dtype if bitwise else None
+    for position, (op, label, operand, reverse) in enumerate(steps, start=1):
+        operands = (values,)
+        if not op.unary:
+            value, value_taint = column(operand, label, dst, dtype)
+            taint = _combine(taint, value_taint, dst)
+            operands = (value, values) if reverse else (values, value)
+        if position < len(steps):
+            values = _compute(op, operands)
+        elif bitwise:
+            access.write(dst, op.compute(*operands).astype(dtypes.stored(dst.dtype), copy=False), taint)
+        else:
+            access.write_result(dst, op.compute, operands, taint)
+
+
+@instruction
+def scalar_tensor_tensor(
+    dst,
+    data,
+    op0,
+    operand0,
+    op1,
+    operand1,
+    reverse0=False,
+    reverse1=False,
+    reduce_cmd=commands.reset_reduce,
+    reduce_op=None,
+    reduce_res=None,
+    name=None,
+):
+    """dst = (data op0 operand0) op1 operand1, operand0 a number or (P, 1), operand1 a tile.
+
+    With ``reduce_op`` the vector engine's registers reduce the result over the free dimensions into reduce_res (P, 1).
+    """
+    checks.tile(data, "data")
+    checks.tile(operand1, "operand1")
+    checks.tile(dst, "dst")
+    for op, label in ((op0, "op0"), (op1, "op1")):
+        checks.op(op, label, "arithmetic")
+    checks.same_extent(dst=dst, data=data, operand1=operand1)
+    checks.not_both_in_psum(data=data, operand1=operand1)
+    a, a_taint = access.read_like(data, "data", dst.shape)
+    b, b_taint = access.read_like(operand1, "operand1", dst.shape)
+    value, value_taint = column(operand0, "operand0", dst, fp32=False)
+    taint = _combine(access.combine(a_taint, b_taint), value_taint, dst)
+    first = _compute(op0, (value, a) if reverse0 else (a, value))
+    operands = (b, first) if reverse1 else (first, b)
+    if reduce_op is None:
+        if reduce_res is not None:
+            raise NkiError("reduce_res without reduce_op")
+        access.write_result(dst, op1.compute, operands, taint)
+        return
+    result = _compute(op1, operands)
+    sums = accumulators.update("vector", reduce_cmd, reduce_op, dst, result, taint, reduce_res)
+    access.write(dst, result, taint)
+    accumulators.deliver(sums, reduce_res)
+
+
+@instruction
+def reciprocal(dst, data, name=None):
+    """dst = 1 / data on the vector engine."""
+    checks.tile(data, "data")
+    checks.tile(dst, "dst")
+    checks.same_extent(dst=dst, data=data)
+    values, taint = access.read_like(data, "data", dst.shape)
+    access.write_result(dst, np.reciprocal, (values,), taint)
+
+
+def _compute(op: Op, operands: tuple) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return op.compute(*operands)
+
+
+def _combine(taint: access.Taint, column_taint: access.Taint, dst: NkiTensor) -> access.Taint:
+    if column_taint is None:
+        return taint
+    return access.combine(np.broadcast_to(column_taint, dst.shape), taint)
+
+
+def _check_step(op, label: str, operand) -> None:
+    checks.op(op, label)
+    if op.kind == "activation" and not unary_of_tensor_scalar(op):
+        raise NkiError(f"{label} {op!r} is an activation function; use nisa.activation")
+    is_zero = operand is None or (isinstance(operand, int | float) and operand == 0)
+    if op.unary and not is_zero:
+        raise NkiError(f"{label} {op!r} takes no operand; give operand{label[-1]}=None")
+    if not op.unary and operand is None:
+        raise NkiError(f"{label} {op!r} needs operand{label[-1]}")
+
+
+def _check_engine(engine, op0: Op, op1: Op | None, dst, data) -> None:
     checks.on_engine(engine, (engines.vector, engines.scalar, engines.gpsimd), dst=dst, data=data)
+    if op0.kind == "bitvec" and engine not in (engines.vector, engines.unknown):
+        raise NkiError(f"op0 {op0!r} is bitvec and executes on engine.vector only, not engine.{engine.name}")
     if engine is engines.scalar:
         scalar_engine_pair(op0, op1)
     if engine is engines.gpsimd and not (op0 is OPS["rsqrt"] and op1 is None):
         raise NkiError(f"engine.gpsimd executes nl.rsqrt only, not {op0!r}")
-    if op0.kind == "bitvec":
-        values, taint = integers(data, "data", dst)
-        kind = integers
-    else:
-        values, taint = access.read_like(data, "data", dst.shape)
-        kind = None
-    steps = [(op0, "operand0", operand0, reverse0)]
-    if op1 is not None:
-        steps.append((op1, "operand1", operand1, reverse1))
-    functions = []
-    for op, label, operand, reverse in steps:
-        if op.unary:
-            functions.append((op.compute, ()))
-            continue
-        value, value_taint = column(operand, label, dst, values.dtype if kind else None)
-        if value_taint is not None:
-            taint = access.combine(np.broadcast_to(value_taint, dst.shape), taint)
-        functions.append((op.compute, (value, reverse)))
-    for compute, rest in functions[:-1]:
-        with np.errstate(all="ignore"):
-            values = compute(*_sides(values, rest))
-    compute, rest = functions[-1]
-    if kind:
-        access.write(dst, compute(*_sides(values, rest)).astype(dtypes.stored(dst.dtype), copy=False), taint)
-    else:
-        access.write_result(dst, compute, _sides(values, rest), taint)
-
-
-def _sides(values, rest) -> tuple:
-    if not rest:
-        return (values,)
-    value, reverse = rest
-    return (value, values) if reverse else (values, value)
-
-
-def _check_tensor_scalar_op(op, label: str, operand) -> None:
-    checks.op(op, label)
-    if op.kind == "activation" and op.name not in _UNARY_OF_TENSOR_SCALAR:
-        raise NkiError(f"{label} {op!r} is an activation function; use nisa.activation")
-    if op.unary and not (operand is None or (isinstance(operand, int | float) and operand == 0)):
-        raise NkiError(f"{label} {op!r} takes no operand; leave operand{label[-1]} None")
-    if not op.unary and operand is None:
-        raise NkiError(f"{label} {op!r} needs operand{label[-1]}")
 
 
 def _bitvec(dst, data1, data2, op: Op) -> None:
@@ -119,21 +175,22 @@ def _bitvec(dst, data1, data2, op: Op) -> None:
     b, b_taint = integers(data2, "data2", dst)
     if a.itemsize != b.itemsize:
         raise NkiError(f"data1 is {data1.dtype} and data2 is {data2.dtype}; {op!r} needs integers of one width")
-    result = op.compute(a, b.view(a.dtype)).astype(dtypes.stored(dst.dtype), copy=False)
+    result = op.compute(a, b.astype(a.dtype)).astype(dtypes.stored(dst.dtype), copy=False)
     access.write(dst, result, access.combine(a_taint, b_taint))
 
 
-def _exact(dst, data1, data2, op: Op) -> bool:
+def _is_exact(dst, data1, data2, op: Op) -> bool:
     integral = data1.dtype in _EXACT and data2.dtype in _EXACT
-    return integral and op is not OPS["power"] and all(t.buffer is not Buffer.psum for t in (dst, data1, data2))
+    return integral and op.name != "power" and all(t.buffer is not Buffer.psum for t in (dst, data1, data2))
 
 
-def _integer(dst, data1, data2, op: Op) -> None:
+def _exact(dst, data1, data2, op: Op) -> None:
     a, a_taint = access.read(data1, "data1")
     b, b_taint = access.read(data2, "data2")
-    wide = np.asarray(op.compute(a.astype(np.int64), b.astype(np.int64))).astype(np.int64)
+    a, b = (values.astype(np.int64).reshape(dst.shape) for values in (a, b))
+    a_taint, b_taint = (None if taint is None else taint.reshape(dst.shape) for taint in (a_taint, b_taint))
+    wide = op.compute(a, b).astype(np.int64)
     limits = np.iinfo(dtypes.stored(dst.dtype))
-    if wide.size and (wide.min() < limits.min or wide.max() > limits.max):
-        current().warn(f"{op!r} exceeds {dst.dtype}; the result wraps here, on hardware it is not documented")
-    a_taint, b_taint = (None if t is None else t.reshape(dst.shape) for t in (a_taint, b_taint))
-    access.write(dst, wide.reshape(dst.shape).astype(dtypes.stored(dst.dtype)), access.combine(a_taint, b_taint))
+    if wide.min() < limits.min or wide.max() > limits.max:
+        current().warn(f"{op!r} exceeds {dst.dtype} and wraps here; what the hardware does is not documented")
+    access.write(dst, wide.astype(dtypes.stored(dst.dtype)), access.combine(a_taint, b_taint))

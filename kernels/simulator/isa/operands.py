@@ -52,6 +52,12 @@ def _integer(value, operand: str, dtype: np.dtype) -> np.ndarray:
     return np.array(int(value) % 2**bits, np.dtype(f"u{dtype.itemsize}")).astype(dtype)
 
 
+def unary_of_tensor_scalar(op: Op) -> bool:
+    """Whether tensor_scalar has this function of one operand; square and relu from trn3 on."""
+    names = ("rsqrt", "reciprocal", "abs")
+    return op.name in names or (op.name in ("square", "relu") and current().platform.version >= nc_version.gen4)
+
+
 def scalar_engine_pair(op0: Op, op1: Op | None) -> None:
     """Demand what the scalar engine can do as tensor_scalar."""
     if current().platform.version >= nc_version.gen4:

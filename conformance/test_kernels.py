@@ -1,0 +1,248 @@
+"""Does every catalogued kernel compute what plain torch does, forward and backward, and does it really run?"""
+
+import pytest
+
+from trncheck.conformance.kernel_runs import layouts, logical_cores, outputs
+from trncheck.conformance.parity import hold
+from trncheck.kernels import catalogue
+
+each_kernel = pytest.mark.parametrize("kernel", catalogue.names())
+
+
+@each_kernel
+def test_forward(judge, kernels, kernel):
+    """Outputs agree with fp64 truth as well as plain torch's of the same dtype do, on one core and on two."""
+    judge.note("kernel from", kernels.entry(kernel).provider())
+    for sample in kernels.samples(kernel):
+        truth, reference = kernels.truth(sample).outputs, kernels.reference(sample).outputs
+        for degree in kernels.degrees:
+            got = kernels.kernel(sample, degree).outputs
+            judge.equal(f"{sample}, outputs", len(got), len(truth))
+            for i, tensors in enumerate(zip(got, reference, truth, strict=False)):
+                hold(judge, f"{sample}, LNC {degree}, output {i}", *tensors)
+
+
+@each_kernel
+def test_gradient(judge, kernels, kernel):
+    """Gradients of every differentiable input agree with fp64 truth, for random upstream gradients."""
+    wanted = kernels.entry(kernel).differentiable
+    for sample in kernels.samples(kernel):
+        truth, reference = kernels.truth(sample).gradients, kernels.reference(sample).gradients
+        for degree in kernels.degrees:
+            got = kernels.kernel(sample, degree).gradients
+            have = {name for name, value in got.items() if value is not None}
+            judge.same_names(f"{sample}, LNC {degree}, inputs with a gradient", have, wanted)
+            for name in have & {*wanted}:
+                hold(judge, f"{sample}, LNC {degree}, gradient of {name}", got[name], reference[name], truth[name])
+
+
+@each_kernel
+def test_no_other_gradient(judge, kernels, kernel):
+    """Inputs that are not differentiable get no gradient: asking for one is refused, or gives none."""
+    entry = kernels.entry(kernel)
+    sample = kernels.samples(kernel)[0]
+    inputs = kernels.inputs(sample)
+    others = [n for n, v in inputs.items() if n not in entry.differentiable and v.is_floating_point()]
+    judge.equal("inputs whose dtype allows no gradient", [n for n in others if n in entry.differentiable], [])
+    for name in others:
+        leaves = {n: v.detach().clone().requires_grad_(n == name) for n, v in inputs.items()}
+        try:
+            gets_one = any(result.requires_grad for result in outputs(entry.call, leaves))
+        except ValueError:
+            gets_one = False
+        judge.equal(f"{name} gets a gradient", gets_one, False)
+
+
+@each_kernel
+def test_execution(judge, kernels, kernel):
+    """A call executes the forward kernel once, and its backward pass the backward kernel once."""
+    from trncheck.kernels import counters
+
+    entry = kernels.entry(kernel)
+    for sample in kernels.samples(kernel):
+        with counters.counting() as counted:
+            kernels.run(sample, kernels.degrees[-1])
+        seen = {(key.operator, key.direction, key.dtype): n for key, n in counted.items()}
+        wanted = {(entry.operator, direction, sample.dtype): 1 for direction in ("forward", "backward")}
+        judge.equal(f"{sample}, executions", seen, wanted)
+        for key, n in counted.items():
+            judge.note(f"{key.operator} {key.direction} {key.dtype}", f"{n} on {key.backend} ({sample})")
+
+
+@each_kernel
+def test_sabotage(judge, kernels, kernel):
+    """With what its kernels return made wrong, an operator gives wrong outputs and gradients: it uses them."""
+    entry = kernels.entry(kernel)
+    sample = kernels.samples(kernel)[0]
+    honest = kernels.kernel(sample, kernels.degrees[-1])
+    for direction in ("forward", "backward"):
+        with _spoiled_launches(direction):
+            spoiled = kernels.run(sample, kernels.degrees[-1])
+        if direction == "forward":
+            same = [i for i, (a, b) in enumerate(zip(spoiled.outputs, honest.outputs, strict=True)) if a.equal(b)]
+            judge.equal(
+                "outputs that did not change when the forward kernel's result did",
+                same,
+                [],
+                elements=len(honest.outputs),
+            )
+        else:
+            same = [n for n, gradient in spoiled.gradients.items() if gradient.equal(honest.gradients[n])]
+            judge.equal(
+                "gradients that did not change when the backward kernel's result did", same, [], elements=len(same)
+            )
+    judge.note("operator", entry.operator)
+
+
+@each_kernel
+@pytest.mark.level("standard")
+def test_registration(judge, kernels, kernel):
+    """The operators of a forward and backward pass satisfy torch.library's own checks."""
+    import torch
+
+    sample = kernels.samples(kernel)[0]
+    calls = _operator_calls(kernels, sample)
+    if not calls:
+        judge.fail("no operator of the entry's namespace was called")
+    for operator, args in calls.items():
+        for name, verdict in torch.library.opcheck(operator, args, raise_exception=False).items():
+            judge.equal(f"{operator}, {name}", str(verdict).splitlines()[0], "SUCCESS")
+
+
+@each_kernel
+@pytest.mark.level("standard")
+def test_fake(judge, kernels, kernel):
+    """Fake tensors come out with the shapes, strides and dtypes of the real ones, in every operator."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    for sample in kernels.samples(kernel):
+        for operator, args in _operator_calls(kernels, sample).items():
+            with FakeTensorMode() as mode:
+                fakes = operator(*(mode.from_tensor(arg) if hasattr(arg, "stride") else arg for arg in args))
+            real = operator(*args)
+            described = [_described(result) for result in _listed(fakes)]
+            judge.equal(f"{sample}, {operator}", described, [_described(result) for result in _listed(real)])
+
+
+@each_kernel
+@pytest.mark.level("standard")
+def test_mutation(judge, kernels, kernel):
+    """A call changes none of its inputs, and returns no memory of theirs."""
+    for sample in kernels.samples(kernel):
+        for operator, args in _operator_calls(kernels, sample).items():
+            tensors = {str(i): arg for i, arg in enumerate(args) if hasattr(arg, "stride")}
+            before = {name: tensor.clone() for name, tensor in tensors.items()}
+            results = _listed(operator(*args))
+            judge.bit_equal(f"{sample}, inputs of {operator} after the call", tensors, before)
+            owned = {tensor.untyped_storage().data_ptr() for tensor in tensors.values()}
+            shared = [i for i, r in enumerate(results) if r.untyped_storage().data_ptr() in owned]
+            judge.equal(f"{sample}, {operator}, outputs in an input's memory", shared, [])
+
+
+@each_kernel
+@pytest.mark.level("standard")
+def test_layouts(judge, kernels, kernel):
+    """Inputs and upstream gradients in any memory layout give the same bits as contiguous ones."""
+    from trncheck.conformance.kernel_runs import gradients
+
+    entry = kernels.entry(kernel)
+    for dtype in entry.dtypes:
+        sample = next(s for s in kernels.samples(kernel) if s.dtype == dtype)
+        inputs, upstream = kernels.inputs(sample), kernels.upstream(sample)
+        with logical_cores(kernels.degrees[-1]):
+            want = gradients(entry.call, inputs, entry.differentiable, upstream)
+            for name, value in inputs.items():
+                for layout, view in layouts(value).items():
+                    got = gradients(entry.call, inputs | {name: view}, entry.differentiable, upstream)
+                    _hold_bits(judge, f"{dtype}, {name} {layout}", got, want)
+            for layout in ("sliced", "transposed", "offset in its storage"):
+                views = [layouts(gradient)[layout] for gradient in upstream]
+                got = gradients(entry.call, inputs, entry.differentiable, views)
+                _hold_bits(judge, f"{dtype}, upstream gradients {layout}", got, want)
+            spread = [gradient[:1].expand_as(gradient) for gradient in upstream]
+            got = gradients(entry.call, inputs, entry.differentiable, spread)
+            solid = gradients(entry.call, inputs, entry.differentiable, [g.contiguous() for g in spread])
+            _hold_bits(judge, f"{dtype}, upstream gradients expanded", got, solid)
+
+
+@each_kernel
+@pytest.mark.level("standard")
+def test_repeated(judge, kernels, kernel):
+    """Calls do not depend on the calls before them: other inputs in between change no bit."""
+    for sample in kernels.samples(kernel):
+        degree = kernels.degrees[-1]
+        first = kernels.kernel(sample, degree)
+        kernels.run(sample, degree, seed=1)
+        _hold_bits(judge, str(sample), kernels.run(sample, degree), first)
+
+
+@each_kernel
+@pytest.mark.level("standard")
+def test_refused(judge, kernels, kernel):
+    """Inputs beyond the documented limits are refused with a ValueError that says what is wrong."""
+    entry = kernels.entry(kernel)
+    inputs = kernels.inputs(kernels.samples(kernel)[0])
+    for name, refusal in entry.refused.items():
+        try:
+            entry.call(**refusal.change(dict(inputs)))
+        except ValueError as error:
+            judge.equal(f"{name}: {refusal.says!r} in {str(error)!r}", refusal.says in str(error), True)
+        else:
+            judge.fail(f"{name}: accepted")
+
+
+def _hold_bits(judge, name, got, want) -> None:
+    judge.bit_equal(f"{name}: outputs", _numbered(got.outputs), _numbered(want.outputs))
+    judge.bit_equal(f"{name}: gradients", _present(got.gradients), _present(want.gradients))
+
+
+def _numbered(tensors) -> dict:
+    return {str(i): tensor for i, tensor in enumerate(tensors)}
+
+
+def _present(tensors: dict) -> dict:
+    return {name: tensor for name, tensor in tensors.items() if tensor is not None}
+
+
+def _listed(result) -> list:
+    return list(result) if isinstance(result, tuple | list) else [result]
+
+
+def _described(tensor) -> tuple:
+    return tuple(tensor.shape), tuple(tensor.stride()), str(tensor.dtype), tensor.device.type
+
+
+def _operator_calls(kernels, sample) -> dict:
+    """Every operator of the entry's namespace that a forward and backward pass calls, with its arguments."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    namespace = kernels.entry(sample.kernel).operator.partition("::")[0]
+    calls = {}
+
+    class Recorder(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if function.namespace == namespace:
+                calls[function] = tuple(arg.detach().clone() if hasattr(arg, "stride") else arg for arg in args)
+            return function(*args, **(kwargs or {}))
+
+    with Recorder():
+        kernels.run(sample, kernels.degrees[-1])
+    return calls
+
+
+def _spoiled_launches(direction: str):
+    """Double whatever kernels of ``direction`` return."""
+    from unittest import mock
+
+    from trncheck.kernels import runtime
+
+    honest = runtime.launch
+
+    def spoiled(operator, of, *args, **kwargs):
+        results = honest(operator, of, *args, **kwargs)
+        if of == direction:
+            for result in _listed(results):
+                result.mul_(2)
+        return results
+
+    return mock.patch.object(runtime, "launch", spoiled)
