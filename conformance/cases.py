@@ -11,6 +11,7 @@ _CONFIGS = {
     ("hf", "dense-tied"): "qwen3_hf_tiny",
     ("hf", "dense-untied"): "qwen3_hf_tiny_untied",
     ("hf", "moe"): "qwen3_hf_moe_tiny",
+    ("nki", "moe"): "qwen3_moe_nki_tiny_nki_rope",
 }
 _SMOKE = {("native", "dense-tied", 1), ("hf", "dense-tied", 1), ("native", "moe", 2)}
 
@@ -20,7 +21,7 @@ class Case:
     """One trained combination."""
 
     path: str
-    """``native`` (torchtitan's own model) or ``hf`` (the Transformers model through torchtitan)."""
+    """``native`` (torchtitan's own model), ``nki`` (the same with NKI kernels) or ``hf`` (Transformers' model)."""
     model: str
     """A name of ``geometry.TINY``."""
     ranks: int

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Literal
 
 from trncheck.conformance.bars import Bar
-from trncheck.reports.schema import Compared, Curve, Expectation, Measurement
+from trncheck.reports.schema import Compared, Curve, Execution, Expectation, Measurement
 
 
 class KnownDefect(Exception):
@@ -20,6 +20,7 @@ class Judge:
         self.evidence: dict[str, str] = {}
         self.curves: list[Curve] = []
         self.expectations: list[Expectation] = []
+        self.executions: list[Execution] = []
         self.failures: list[str] = []
 
     def at_most(self, name: str, value: float, bar: Bar, *, unit: str = "", elements: int = 1) -> None:
@@ -62,6 +63,25 @@ class Judge:
     def note(self, key: str, text: str) -> None:
         """Record a fact that proves what ran."""
         self.evidence[key] = text
+
+    def executed(self, where: str, counts: Mapping[str, int]) -> None:
+        """Record how often kernels ran: ``{"trncheck::rope forward float32 simulator": 24}``, 0 for never.
+
+        ``where`` is a training configuration with its steps and ranks, or ``catalogue: `` and a sample. To record is
+        not to compare. Raises ValueError for a key that is not operator, direction, dtype and backend, or a bad count.
+        """
+        for key, count in counts.items():
+            try:
+                operator, direction, dtype, backend = key.split()
+                execution = Execution(
+                    operator=operator, direction=direction, dtype=dtype, backend=backend, where=where, count=count
+                )
+            except ValueError as error:
+                raise ValueError(
+                    f"{count!r} executions of {key!r}: use a whole number, and as key operator, forward or backward, "
+                    "dtype and backend, with spaces between them"
+                ) from error
+            self.executions.append(execution)
 
     def fail(self, message: str) -> None:
         """Record a failure; the check goes on, so that its message shows all of them."""

@@ -7,8 +7,8 @@ import pytest
 
 from trncheck.conformance.judge import Judge, KnownDefect
 from trncheck.conformance.versions import check_version
-from trncheck.reports.schema import CheckResult, Curve, Expectation, Outcome
-from trncheck.reports.text import without_surrogates
+from trncheck.reports.schema import CheckResult, Curve, Execution, Expectation, Outcome
+from trncheck.reports.text import first_lines, without_surrogates
 from trncheck.trainers.errors import RunFailed
 
 JUDGE = pytest.StashKey[Judge]()
@@ -63,6 +63,9 @@ def payload(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
             "result": result.model_dump_json(),
             "curves": [curve.model_dump_json() for curve in judge.curves],
             "expectations": [expectation.model_dump_json() for expectation in judge.expectations],
+            "executions": [
+                execution.model_copy(update={"check": result.id}).model_dump_json() for execution in judge.executions
+            ],
         }
     )
 
@@ -91,6 +94,7 @@ def unpack(data: str) -> dict:
         "result": CheckResult.model_validate_json(fields["result"]),
         "curves": [Curve.model_validate_json(curve) for curve in fields["curves"]],
         "expectations": [Expectation.model_validate_json(expectation) for expectation in fields["expectations"]],
+        "executions": [Execution.model_validate_json(execution) for execution in fields["executions"]],
     }
 
 

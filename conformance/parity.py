@@ -52,7 +52,7 @@ def hold(judge: Judge, name: str, got, reference, truth) -> None:
         ours.relative,
         Bar(
             max(KERNEL_FACTOR * theirs.relative, floor),
-            f"{KERNEL_FACTOR:g} x plain torch's {theirs.relative:.2g}, at least {KERNEL_FLOOR_ULPS:g} ulp; fp64 is truth",
+            f"{KERNEL_FACTOR:g} x plain torch's {theirs.relative:.2g} against fp64, at least {KERNEL_FLOOR_ULPS:g} ulp",
         ),
         elements=truth.numel(),
     )

@@ -15,6 +15,8 @@ from trncheck.fixtures.tiny import tiny_folder
 STEPS = 20
 RATE = 1e-3
 """Learning rate of the runs that are held against plain Transformers; constant."""
+GRADIENT_STEPS = range(1, 11)
+"""Steps whose gradients are compared between kernels on and off."""
 PEAK_RATE = 3e-3
 """Of the runs with a schedule."""
 MAX_NORM = 0.1
@@ -26,6 +28,10 @@ _LR = "--optimizer.param_groups.0.optimizer_kwargs.lr"
 _CONSTANT_RATE = f"--lr_scheduler.warmup_steps 0 --lr_scheduler.decay_ratio 0 {_LR} {RATE}"
 _UNCLIPPED = "--training.max_norm 1e9"
 _LOAD = "--checkpoint.enable --checkpoint.initial_load_in_hf"
+
+
+def _all(numbers) -> str:
+    return " ".join(map(str, numbers))
 
 
 @dataclass(frozen=True)
@@ -83,8 +89,19 @@ class RunBook:
         return self._run(
             case,
             f"--training.steps {STEPS} {_CONSTANT_RATE} {_UNCLIPPED} {_LOAD} --record.batches --record.logit_steps 1"
-            f" --record.gradient_steps 1 --record.weight_steps 0 1 {STEPS} --record.final_logits",
+            f" --record.gradient_steps {_all(GRADIENT_STEPS)} --record.weight_steps 0 1 {STEPS} --record.final_logits",
             weights=self.published_weights(case.model),
+        )
+
+    @once
+    def switched(self, config: str, model: str):
+        """``published`` on one rank in another configuration: the same model with kernels."""
+        return self._run(
+            Case("native", model, 1),
+            f"--training.steps {STEPS} {_CONSTANT_RATE} {_UNCLIPPED} {_LOAD}"
+            f" --record.gradient_steps {_all(GRADIENT_STEPS)}",
+            weights=self.published_weights(model),
+            config=config,
         )
 
     @once

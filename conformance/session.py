@@ -1,13 +1,14 @@
 """The report of a run in the making: starts it, takes results as they come, closes it with a verdict."""
 
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
 from trncheck.conformance import environment, pins, policy
 from trncheck.fixtures.manifest import Release
-from trncheck.reports.schema import CheckResult, Curve, Expectation, Report
+from trncheck.reports.schema import CheckResult, Curve, Execution, Expectation, Report
 from trncheck.reports.store import RunFolder, new_run_id
 
 SEED = 42
@@ -41,11 +42,18 @@ class Session:
         """Ids of all checks of the level, selected or not."""
         self.folder = RunFolder.create(results, self.report)
 
-    def add(self, result: CheckResult, curves: list[Curve] = (), expectations: list[Expectation] = ()) -> None:
+    def add(
+        self,
+        result: CheckResult,
+        curves: Sequence[Curve] = (),
+        expectations: Sequence[Expectation] = (),
+        executions: Sequence[Execution] = (),
+    ) -> None:
         """Take one check's result and write the report."""
         self.report.results.append(result)
         self.report.curves.extend(curves)
         self.report.expectations.extend(expectations)
+        self.report.executions.extend(executions)
         self._judge(finished=False)
         self.folder.write(self.report)
 

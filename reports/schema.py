@@ -6,9 +6,11 @@ Every renderer, ``diff`` and ``trend`` read these models and nothing else.
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
+READABLE_VERSIONS = ("1.0", SCHEMA_VERSION)
+"""1.1 added ``executions``, which has a default."""
 
 
 class Outcome(StrEnum):
@@ -144,6 +146,24 @@ class Expectation(Strict):
     note: str = ""
 
 
+class Execution(Strict):
+    """How often one kernel ran in one place."""
+
+    operator: str
+    """``namespace::name``, e.g. ``trncheck::rope``."""
+    direction: Literal["forward", "backward"]
+    dtype: str
+    """Without ``torch.``, e.g. ``bfloat16``."""
+    backend: str
+    """``neuron`` (a device), ``nki.simulate`` (the official simulator) or ``simulator`` (the kit's own, NumPy)."""
+    where: str
+    """A training configuration with its steps and ranks; ``catalogue: `` and a sample in the checks of single kernels."""
+    count: NonNegativeInt
+    """Launches; 0 where the kernel should have run and did not."""
+    check: str = ""
+    """Id of the check that counted."""
+
+
 class Environment(Strict):
     """The machine and software of a run."""
 
@@ -171,7 +191,7 @@ class Verdict(Strict):
 class Report(Strict):
     """A whole run."""
 
-    schema_version: Literal["1.0"] = SCHEMA_VERSION
+    schema_version: Literal["1.1"] = SCHEMA_VERSION
     run_id: str
     kit_version: str
     kit_commit: str | None = None
@@ -196,6 +216,7 @@ class Report(Strict):
     results: list[CheckResult] = []
     curves: list[Curve] = []
     expectations: list[Expectation] = []
+    executions: list[Execution] = []
 
 
 def count_outcomes(results: list[CheckResult]) -> dict[Outcome, int]:

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from .schema import SCHEMA_VERSION, Report, Strict
+from .schema import READABLE_VERSIONS, SCHEMA_VERSION, Report, Strict
 from .text import one_line, without_surrogates
 
 REPORT_JSON = "report.json"
@@ -84,7 +84,8 @@ class RunFolder:
 def load_report(path: Path) -> Report:
     """The report in ``path``, a ``report.json`` or its folder.
 
-    Raises ValueError, in one line with file, problem and line or field, where there is none that this version reads.
+    One of an older schema comes as one of today's, with defaults for what it could not say. Raises ValueError, in one
+    line with file, problem and line or field, where there is none that this version reads.
     """
     path = Path(path)
     if path.is_dir():
@@ -99,13 +100,11 @@ def load_report(path: Path) -> Report:
         raise ValueError(f"{path}: not JSON ({type(error).__name__}); {_DAMAGED}") from error
     if not isinstance(data, dict) or "schema_version" not in data:
         raise ValueError(f"{path}: no schema_version, so this is not a report of trncheck; give its report.json")
-    if data["schema_version"] != SCHEMA_VERSION:
-        version = one_line(str(data["schema_version"]), 40)
-        raise ValueError(
-            f"{path}: schema version {version}, this trncheck reads {SCHEMA_VERSION}; use the one it is from"
-        )
+    if data["schema_version"] not in READABLE_VERSIONS:
+        version, readable = one_line(str(data["schema_version"]), 40), " and ".join(READABLE_VERSIONS)
+        raise ValueError(f"{path}: schema version {version}, this trncheck reads {readable}; use the one it is from")
     try:
-        return Report.model_validate(data)
+        return Report.model_validate(data | {"schema_version": SCHEMA_VERSION})
     except ValidationError as error:
         raise ValueError(f"{path}: {_first_problem(error)}; {_DAMAGED}") from error
 

@@ -88,8 +88,7 @@ def write_where(tensor: NkiTensor, chosen: np.ndarray, values: np.ndarray, taint
     index = covering(tensor, offset)[chosen]
     storage.missing -= np.unique(index[storage.state[index] == UNWRITTEN]).size
     storage.state[index] = WRITTEN if taint is None else np.maximum(taint, WRITTEN)[chosen]
-    if storage.missing == 0 and (storage.state == WRITTEN).all():
-        storage.state = None
+    storage.forget_if_clean()
 
 
 def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
@@ -122,6 +121,9 @@ def mark(tensor: NkiTensor, offset: int, taint: Taint = None) -> None:
         storage.state = np.full(storage.data.size, WRITTEN, np.uint16)
     if taint is not None:
         taint = np.maximum(taint, WRITTEN).reshape(tensor.shape)
+    elif _is_whole(tensor, offset):
+        storage.state, storage.missing = None, 0
+        return
     state = _state(storage, tensor, offset)
     if state.base is None:  # a copy, because the view's dtype has another size than the storage's
         index = covering(tensor, offset)
@@ -130,6 +132,17 @@ def mark(tensor: NkiTensor, offset: int, taint: Taint = None) -> None:
         storage.state[index] = WRITTEN if taint is None else taint
     else:
         storage.mark(state, taint)
+
+
+def _is_whole(tensor: NkiTensor, offset: int) -> bool:
+    """Whether ``tensor`` is all of its storage, in its order."""
+    expected = 1
+    for size, stride in zip(reversed(tensor.shape), reversed(tensor.strides), strict=True):
+        if stride != expected and size != 1:
+            return False
+        expected *= size
+    storage = tensor.storage
+    return offset == 0 and expected == storage.data.size and tensor.dtype == storage.dtype
 
 
 def start(tensor: NkiTensor) -> int:

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 
 from trncheck.kernels.simulator import dtypes
+from trncheck.kernels.simulator.errors import NkiError
 from trncheck.kernels.simulator.storage import Buffer, Storage
 from trncheck.kernels.simulator.tensor import NkiTensor
 
@@ -20,26 +21,29 @@ def _is_torch(value) -> bool:
 
 
 def to_numpy(array) -> np.ndarray:
-    """The values of a NumPy array or a torch CPU tensor, shared where the memory is contiguous."""
+    """A copy of the values of a NumPy array or a torch CPU tensor.
+
+    A copy, because the storage of a torch tensor that NumPy has seen can no longer be resized, which FSDP does.
+    """
     if isinstance(array, np.ndarray):
-        return array
+        return array.copy()
     torch = sys.modules["torch"]
-    tensor = array.detach()
-    if tensor.device.type != "cpu":
-        raise ValueError(f"the simulator takes CPU tensors, this one is on {tensor.device}")
+    if array.device.type != "cpu":
+        raise ValueError(f"the simulator takes CPU tensors, this one is on {array.device}")
+    tensor = array.detach().clone(memory_format=torch.contiguous_format)
     if tensor.dtype is torch.bfloat16:
-        return tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     if tensor.dtype.is_floating_point and tensor.dtype.itemsize == 1:
-        return (
-            tensor.contiguous().view(torch.uint8).numpy().view(getattr(ml_dtypes, str(tensor.dtype)[len("torch.") :]))
-        )
-    return tensor.contiguous().numpy()
+        return tensor.view(torch.uint8).numpy().view(getattr(ml_dtypes, str(tensor.dtype).removeprefix("torch.")))
+    return tensor.numpy()
 
 
 def to_tensor(values: np.ndarray, name: str, degree: int) -> NkiTensor:
-    """An HBM tensor with a copy of ``values``."""
-    dtype = dtypes.dtype_name(values.dtype)
-    data = values.astype(dtypes.stored(dtype)).reshape(-1)
+    """An HBM tensor that holds ``values``."""
+    dtype = values.dtype.name
+    if dtype not in dtypes.NAMES:
+        raise NkiError(f"argument {name!r} is {dtype}, which Trainium does not have; convert it first")
+    data = values.astype(dtypes.stored(dtype), copy=False).reshape(-1)
     buffer = Buffer.shared_hbm if degree == 2 else Buffer.hbm
     strides = [1] * values.ndim
     for dim in range(values.ndim - 2, -1, -1):
@@ -66,9 +70,11 @@ def _hardware(name: str) -> np.dtype:
 
 
 def like_caller(values: np.ndarray, as_torch: bool):
-    """``values`` as the kind of array that the caller uses."""
-    if not as_torch:
-        return values
+    """``values`` as the kind of array that the caller uses; torch owns its memory, which FSDP resizes."""
+    return _as_torch(values).clone() if as_torch else values
+
+
+def _as_torch(values: np.ndarray):
     torch = sys.modules["torch"]
     values = np.ascontiguousarray(values)
     if values.dtype == ml_dtypes.bfloat16:
@@ -85,4 +91,4 @@ def update(array, values: np.ndarray) -> None:
         return
     torch = sys.modules["torch"]
     with torch.no_grad():
-        array.copy_(like_caller(values, as_torch=True).reshape(array.shape))
+        array.copy_(_as_torch(values).reshape(array.shape))

@@ -26,6 +26,8 @@ _STORED = {
     "bool": np.bool_,
 }
 NAMES = tuple(_STORED)
+PACKED = ("float4_e2m1fn_x4", "float8_e4m3fn_x4", "float8_e5m2_x4")
+"""Trainium3's packed dtypes: kernels compare with their names, tensors of them are refused."""
 FLOATS = tuple(name for name in NAMES if "float" in name)
 _ALIASES = {"bool_": "bool", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
@@ -37,6 +39,8 @@ def dtype_name(dtype) -> str:
     if name not in _STORED:
         from trncheck.kernels.simulator.errors import NkiError
 
+        if name in PACKED:
+            raise NkiError(f"dtype {name} is Trainium3's; the simulator has no packed dtypes")
         raise NkiError(f"dtype {dtype!r} is not one of {', '.join(NAMES)}")
     return name
 

@@ -3,7 +3,10 @@
 import sys
 from pathlib import Path
 
+import numpy as np
+
 _HERE = str(Path(__file__).parent)
+_NUMPY = str(Path(np.__file__).parent)
 
 
 class NkiError(ValueError):
@@ -32,11 +35,11 @@ def kernel_line() -> str:
 
 
 def location_of(error: BaseException) -> str:
-    """``file:line`` of the innermost frame of ``error`` that is not the simulator's own."""
+    """``file:line`` of the innermost frame of ``error`` that is neither the simulator's own nor NumPy's."""
     line, traceback = "", error.__traceback__
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
-        if not file.startswith(_HERE):
+        if not file.startswith((_HERE, _NUMPY)):
             line = f"{Path(file).name}:{traceback.tb_lineno}"
         traceback = traceback.tb_next
     return line

@@ -48,7 +48,7 @@ def store(tensor: NkiTensor, values: np.ndarray, taint: Taint, kept: Kept, skip:
         window = NkiTensor(tensor.storage, tensor.shape, tensor.strides, access.start(tensor), tensor.dtype)
         by_row = tensor.shape[0] == kept.size
         part = kept if by_row else np.repeat(kept, tensor.size // kept.size).reshape(tensor.shape)
-        _put(window, part, part, values.reshape(tensor.shape), taint)
+        _put(window, part, part, values.reshape(tensor.shape), taint, distinct=False)
         return
     window, rows, inside = _choose(tensor, "dst", skip)
     part = slice(None) if inside is None else inside
@@ -56,8 +56,10 @@ def store(tensor: NkiTensor, values: np.ndarray, taint: Taint, kept: Kept, skip:
         rows = rows[kept if inside is None else kept[inside]]
         part = kept if inside is None else kept & inside
     values = values.reshape(tensor.shape)
-    _put(window, rows, part, values, taint)
-    if has_duplicates(rows):
+    twice = has_duplicates(rows)
+    span = sum((count - 1) * abs(step) for count, step in zip(tensor.shape[1:], tensor.strides[1:], strict=True))
+    _put(window, rows, part, values, taint, distinct=window.is_contiguous and span < window.strides[0] and not twice)
+    if twice:
         written, wanted = access.peek(window)[0][rows], dtypes.cast(values[part], tensor.dtype)
         if written.tobytes() != wanted.tobytes():
             current().warn(f"dst: {repeated(rows)}; which of them stays is undefined")
@@ -108,8 +110,8 @@ def _choose(tensor: NkiTensor, operand: str, skip: bool) -> tuple[NkiTensor, np.
     return NkiTensor(storage, shape, strides, start, tensor.dtype), rows - first, kept
 
 
-def _put(window: NkiTensor, at: np.ndarray, part, values: np.ndarray, taint: Taint) -> None:
-    """``window[at] = values[part]``, with the state of these elements."""
+def _put(window: NkiTensor, at: np.ndarray, part, values: np.ndarray, taint: Taint, distinct: bool) -> None:
+    """``window[at] = values[part]``, with the state of these elements, which may be ``distinct`` in memory."""
     storage = window.storage
     storage.touch(current())
     storage.dirty = True
@@ -125,8 +127,13 @@ def _put(window: NkiTensor, at: np.ndarray, part, values: np.ndarray, taint: Tai
     mark = WRITTEN if taint is None else taint
     if state.base is None:  # a copy, because the view's dtype has another size than the storage's
         storage.state[access.covering(window, window.offset)[at]] = mark
+        distinct = False
+    elif storage.missing and distinct:
+        before = state[at]
+        storage.missing -= before.size - int(np.count_nonzero(before))
+        state[at] = mark
     else:
         state[at] = mark
-    if storage.missing:
+    if storage.missing and not distinct:
         storage.missing = int(np.count_nonzero(storage.state == UNWRITTEN))
     storage.forget_if_clean()

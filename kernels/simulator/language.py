@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from trncheck.kernels.simulator import dtypes
+from trncheck.kernels.simulator import dtypes, tiles
 from trncheck.kernels.simulator.core import active, current
 from trncheck.kernels.simulator.errors import NkiError
 from trncheck.kernels.simulator.nki_object import NKIObject
@@ -20,8 +20,8 @@ __all__ = ["NKIObject", "NkiTensor"]
 
 sbuf, psum, hbm = Buffer.sbuf, Buffer.psum, Buffer.hbm
 private_hbm, shared_hbm = Buffer.private_hbm, Buffer.shared_hbm
-globals().update(OPS)
-globals().update({name: name for name in dtypes.NAMES if name != "bool"})
+globals().update(OPS | tiles.LANGUAGE)
+globals().update({name: name for name in (*dtypes.NAMES, *dtypes.PACKED) if name != "bool"})
 bool_ = "bool"
 
 

@@ -6,10 +6,12 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from trncheck.kernels.simulator import arrays
+from trncheck.kernels.simulator.blas import one_thread
 from trncheck.kernels.simulator.core import Core, SharedMemory, activate, active, peak
-from trncheck.kernels.simulator.errors import NkiError, location_of
+from trncheck.kernels.simulator.errors import NkiError, kernel_line, location_of
 from trncheck.kernels.simulator.platform import platform
 from trncheck.kernels.simulator.results import collect, differences
 from trncheck.kernels.simulator.scheduler import Scheduler
@@ -90,11 +92,21 @@ def run(kernel: Callable, args=(), kwargs=None, *, orders: int = 2, strict: bool
         raise NkiError(f"{kernel.__name__}: {error}") from None
     bound.apply_defaults()
     chosen = _ORDERS[: orders if degree == 2 else 1]
-    outcomes = [_execute(kernel, bound.arguments, degree, order, strict) for order in chosen]
+    with one_thread():
+        outcomes = [_execute(kernel, bound.arguments, degree, order, strict) for order in chosen]
     if len(outcomes) == 2 and (problem := differences(outcomes[0][0], outcomes[1][0])):
-        raise NkiError(f"{kernel.__name__}: {problem} depends on which core runs first: a core_barrier is missing")
+        raise NkiError.at(
+            _place(kernel),
+            f"{kernel.__name__}: {problem} depends on which core runs first: a core_barrier is missing",
+        )
     values, report = outcomes[0]
     return values.deliver(bound.arguments), report
+
+
+def _place(kernel: Kernel) -> str:
+    """``file:line`` where the kernel is defined."""
+    code = getattr(inspect.unwrap(kernel.function), "__code__", None)
+    return f"{Path(code.co_filename).name}:{code.co_firstlineno}" if code else kernel_line()
 
 
 def _execute(kernel: Kernel, arguments: dict, degree: int, order: tuple[int, int], strict: bool):

@@ -208,7 +208,7 @@ def test_overrides_do_not_reach_a_transformers_model_and_say_so(train):
 
 
 def train_a_config_of_torchtitan(dump_folder: Path, overrides: list[str]) -> None:
-    """torchtitan's own trainer and configuration; only the sizes of the run, its data and what a CPU lacks are ours."""
+    """torchtitan's own trainer and configuration; only sizes, data and what a CPU lacks are ours."""
     from torchtitan.config import TrainingConfig
     from torchtitan.models.qwen3.config_registry import qwen3_moe_debug
 
@@ -217,8 +217,11 @@ def train_a_config_of_torchtitan(dump_folder: Path, overrides: list[str]) -> Non
     from trncheck.trainers.data import CorpusDataLoader
 
     config = qwen3_moe_debug()
+    config.model_spec.model.layers = config.model_spec.model.layers[:LAYERS]
+    for layer in config.model_spec.model.layers:
+        layer.moe.routed_experts.inner_experts.hidden_dim = 32
     config.training = TrainingConfig(
-        local_batch_size=4, seq_len=64, steps=1, mixed_precision_param="float32", disable_cuda_graphs=True
+        local_batch_size=1, seq_len=64, steps=1, mixed_precision_param="float32", disable_cuda_graphs=True
     )
     config.dataloader = CorpusDataLoader.Config()
     config.hf_assets_path = str(tiny_folder("moe"))
@@ -228,8 +231,7 @@ def train_a_config_of_torchtitan(dump_folder: Path, overrides: list[str]) -> Non
     cpu.adapt(config)
     trainer = config.build()
     trainer.train()
-    layers = len(trainer.model_config.layers)
-    counts = {" ".join(key[:2]): number / layers for key, number in counters.counts().items()}
+    counts = {" ".join(key[:2]): number / LAYERS for key, number in counters.counts().items()}
     (dump_folder / "counts.json").write_text(json.dumps(counts))
 
 

@@ -43,3 +43,7 @@ from trncheck.kernels.simulator.isa.selection import affine_select, iota, nonzer
 from trncheck.kernels.simulator.isa.sync import core_barrier, sendrecv
 from trncheck.kernels.simulator.isa.tensor_engine import nc_matmul, nc_transpose
 from trncheck.kernels.simulator.registers import NkiScalar, VirtualRegister
+
+# Deprecated names of the engines, which older kernels still use.
+tensor_engine, vector_engine, scalar_engine = engine.tensor, engine.vector, engine.scalar
+gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown

@@ -70,7 +70,7 @@ def same_extent(**tensors: NkiTensor) -> None:
     """Demand one number of partitions and of elements per partition."""
     (first_name, first), *others = tensors.items()
     for name, tensor in others:
-        if (tensor.shape[0], tensor.size) != (first.shape[0], first.size):
+        if tensor.shape != first.shape and (tensor.shape[0], tensor.size) != (first.shape[0], first.size):
             raise NkiError(
                 f"{name} {list(tensor.shape)} and {first_name} {list(first.shape)} must agree in partitions and in "
                 "elements per partition"

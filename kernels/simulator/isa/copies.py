@@ -1,5 +1,7 @@
 """Copies, fills and moves between partitions on chip."""
 
+import functools
+
 import numpy as np
 
 from trncheck.kernels.simulator import access, dtypes
@@ -7,6 +9,7 @@ from trncheck.kernels.simulator.errors import NkiError
 from trncheck.kernels.simulator.instruction import instruction
 from trncheck.kernels.simulator.isa import checks
 from trncheck.kernels.simulator.isa.enums import engine as engines
+from trncheck.kernels.simulator.storage import WRITTEN
 from trncheck.kernels.simulator.tensor import NkiTensor
 
 _QUADRANT = 32
@@ -78,7 +81,7 @@ def nc_stream_shuffle(dst, src, shuffle_mask, name=None):
     active = -(-max(src.shape[0], dst.shape[0]) // _QUADRANT) * _QUADRANT
     for operand, tensor in (("src", src), ("dst", dst)):
         checks.start_partition(checks.first_partition(tensor), active, operand)
-    rows = _sources(shuffle_mask, dst.shape[0], src.shape[0])
+    rows = _sources(tuple(shuffle_mask), dst.shape[0], src.shape[0])
     kept = rows < 0
     values, taint = access.read(src if not kept.any() else _used(src, rows), "src")
     values = values.reshape(-1, free)[rows].reshape(dst.shape)
@@ -90,11 +93,11 @@ def nc_stream_shuffle(dst, src, shuffle_mask, name=None):
         access.write_where(dst, chosen, values, taint)
 
 
-def _sources(shuffle_mask, dst_partitions: int, src_partitions: int) -> np.ndarray:
+@functools.lru_cache(maxsize=256)
+def _sources(mask: tuple[int, ...], dst_partitions: int, src_partitions: int) -> np.ndarray:
     """The partition of src for each of dst, or -1."""
-    mask = list(shuffle_mask)
     if len(mask) != _QUADRANT or any(not isinstance(m, int) for m in mask):
-        raise NkiError(f"shuffle_mask {mask!r} must hold {_QUADRANT} ints")
+        raise NkiError(f"shuffle_mask {list(mask)!r} must hold {_QUADRANT} ints")
     if bad := [m for m in mask if not 0 <= m < _QUADRANT and m != _KEEP]:
         raise NkiError(f"shuffle_mask holds {bad[0]}; entries are partitions of a quadrant, 0 to 31, or {_KEEP}")
     rows = []
@@ -116,8 +119,6 @@ def _used(src: NkiTensor, rows: np.ndarray) -> NkiTensor:
 
 def _taint_of_chosen(state: np.ndarray, src: NkiTensor, chosen: np.ndarray) -> access.Taint:
     """The taint of src with the elements that are not copied counted as clean."""
-    from trncheck.kernels.simulator.storage import WRITTEN
-
     return access.taint_of(np.where(chosen, state, WRITTEN), src, "src")
 
 

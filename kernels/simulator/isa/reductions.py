@@ -152,7 +152,7 @@ def _check_reduction(op) -> None:
     checks.op(op, "op")
     if op.reduce is None:
         raise NkiError(
-            f"op {op!r} does not reduce; use add, subtract, multiply, maximum, minimum, logical_* or bitwise_*"
+            f"op {op!r} does not reduce; add, subtract, multiply, maximum, minimum, logical_* and bitwise_* do"
         )
 
 
@@ -167,9 +167,8 @@ def _kept(data, axis) -> int:
             f"axis {axis!r} has 0, the partition dimension; transpose first, or multiply with ones on the tensor engine"
         )
     if axes != list(range(data.ndim - len(axes), data.ndim)):
-        last = data.ndim - 1
         raise NkiError(
-            f"axis {axis!r} must be the last dimensions of data {list(data.shape)}: {last}, or {last - 1} and {last}, ..."
+            f"axis {axis!r} must be the last dimensions of data {list(data.shape)}, in a row up to {data.ndim - 1}"
         )
     kept = 1
     for size in data.shape[1 : axes[0]]:

@@ -26,7 +26,8 @@ def max8(dst, src, name=None):
     values, taint = access.read_f32(src, "src")
     rows = values.reshape(src.shape[0], -1)
     top = np.partition(rows, rows.shape[1] - 8, axis=1)[:, -8:]
-    access.write(dst, -np.sort(-top, axis=1), _of_rows(src, taint))
+    top.sort(axis=1)
+    access.write(dst, top[:, ::-1], _of_rows(src, taint))
 
 
 @instruction
@@ -165,9 +166,7 @@ def _of_rows(tensor: NkiTensor, taint: access.Taint) -> access.Taint:
 def _check_free(tensor: NkiTensor, operand: str, least: int = 8) -> None:
     free = tensor.size // tensor.shape[0]
     if not least <= free <= _MOST:
-        raise NkiError(
-            f"{operand} {list(tensor.shape)} has {free} elements per partition; {least} to {_MOST} are allowed"
-        )
+        raise NkiError(f"{operand} {list(tensor.shape)} has {free} elements per partition, not {least} to {_MOST}")
 
 
 def _check_eight(tensor: NkiTensor, operand: str, data: NkiTensor) -> None:

@@ -80,14 +80,11 @@ def range_select(
         raise NkiError(f"range_start {range_start!r} + {free} elements must stay within 0 and 2**24, exact in fp32")
     index = (range_start + np.arange(free, dtype=np.float32)).reshape(1, *dst.shape[1:])
     chosen, bound_taint = np.ones(dst.shape, bool), None
-    for op, label, bound, bound_label in (
-        (comp_op0, "comp_op0", bound0, "bound0"),
-        (comp_op1, "comp_op1", bound1, "bound1"),
-    ):
-        _check_comparison(op, label, _IN_RANGE)
+    for number, op, bound in ((0, comp_op0, bound0), (1, comp_op1, bound1)):
+        _check_comparison(op, f"comp_op{number}", _IN_RANGE)
         if not isinstance(bound, NkiTensor):
-            raise NkiError(f"{bound_label} {bound!r} must be a tensor [{dst.shape[0]}, 1]")
-        value, value_taint = column(bound, bound_label, dst)
+            raise NkiError(f"bound{number} {bound!r} must be a tensor [{dst.shape[0]}, 1]")
+        value, value_taint = column(bound, f"bound{number}", dst)
         chosen &= op.compute(index, value) != 0
         bound_taint = access.combine(bound_taint, value_taint)
     values, taint = access.read_like(on_true_tile, "on_true_tile", dst.shape)
@@ -111,9 +108,7 @@ def nonzero_with_count(dst, src, index_offset=0, padding_val=-1, name=None):
         raise NkiError(f"dst is {dst.dtype}; it must be int32")
     free = src.size // src.shape[0]
     if dst.shape[0] != src.shape[0] or dst.size != dst.shape[0] * (free + 1):
-        raise NkiError(
-            f"dst {list(dst.shape)} must have {src.shape[0]} partitions with {free + 1} elements, src's and one"
-        )
+        raise NkiError(f"dst {list(dst.shape)} must have {src.shape[0]} partitions with {free + 1} elements, src's + 1")
     for number, operand in ((index_offset, "index_offset"), (padding_val, "padding_val")):
         if not isinstance(number, int) or not -(2**31) <= number < 2**31:
             raise NkiError(f"{operand} {number!r} must be an int32")
@@ -135,18 +130,19 @@ def _affine(dst: NkiTensor, pattern, offset, channel_multiplier) -> np.ndarray:
     numbers = [*(number for pair in pairs for number in pair), offset, channel_multiplier]
     if any(not isinstance(number, int | np.integer) for number in numbers):
         raise NkiError(
-            f"pattern {pattern!r}, offset {offset!r}, channel_multiplier {channel_multiplier!r} must be ints"
+            f"pattern {pattern!r}, offset {offset!r} and channel_multiplier {channel_multiplier!r} take ints"
         )
     counts = [count for _, count in pairs]
     free = dst.size // dst.shape[0]
     if math.prod(counts) != free:
         raise NkiError(f"pattern {pattern!r} counts {math.prod(counts)} elements; dst {list(dst.shape)} has {free}")
-    value = np.full((dst.shape[0], *counts), offset, np.int64)
-    for dim, (step, count) in enumerate([(channel_multiplier, dst.shape[0]), *pairs]):
-        value += (step * np.arange(count)).reshape([-1 if d == dim else 1 for d in range(value.ndim)])
+    row = np.array([offset], np.int64)
+    for step, count in pairs:
+        row = (row[:, None] + step * np.arange(count)).reshape(-1)
+    value = (channel_multiplier * np.arange(dst.shape[0]))[:, None] + row
     if value.min() < -(2**31) or value.max() >= 2**31:
         current().warn(f"values from {value.min()} to {value.max()} exceed int32 and wrap")
-        value = value.astype(np.int32).astype(np.int64)
+        value = value.astype(np.int32)
     return value.reshape(dst.shape)
 
 

@@ -1,0 +1,163 @@
+"""nkilib's own kernels, unmodified, on the simulator: where they come from, how they run, what the run came to.
+
+The kernels stay where the user has them: ``TRNCHECK_NKILIB`` names the folder, and nothing of it is kept after a test.
+"""
+
+import contextlib
+import importlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from trncheck.kernels.simulator import launch
+from trncheck.kernels.simulator.modules import as_nki
+
+FOLDER = "TRNCHECK_NKILIB"
+HOW = (
+    f"{FOLDER} is not set: git clone https://github.com/aws-neuron/nki-library, and point it at the clone's "
+    "src/nkilib_src, the folder that holds the package nkilib"
+)
+_ROWS: list[dict] = []
+_modules: dict[str, ModuleType] = {}
+"""nkilib as imported by the first test that asked; in sys.modules during tests only."""
+
+
+@dataclass
+class Row:
+    """What the table at the end says about one comparison."""
+
+    kernel: str
+    lnc: int
+    what: str
+    error: float
+    """max |error| / max |reference|"""
+    seconds: float
+    warnings: list[str] = field(default_factory=list)
+
+
+@pytest.fixture(scope="session")
+def nkilib_folder() -> Path:
+    """The folder that holds the package nkilib; skips without one, FileNotFoundError for a wrong one."""
+    if not (named := os.environ.get(FOLDER)):
+        pytest.skip(HOW)
+    folder = Path(named).expanduser().resolve()
+    for part in ("nkilib", "nkilib/__init__.py", "nkilib/core", "nkilib/experimental"):
+        if not (folder / part).exists():
+            raise FileNotFoundError(
+                f"{FOLDER}={named}: there is no {part} in it; it must hold the package nkilib, src/nkilib_src of "
+                "https://github.com/aws-neuron/nki-library"
+            )
+    return folder
+
+
+class Upstream:
+    """Imports kernels of nkilib and runs them; one for each test."""
+
+    def __init__(self, record: Callable):
+        self._record = record
+        self._last = None
+
+    def module(self, name: str) -> ModuleType:
+        """The module ``nkilib.<name>``."""
+        return importlib.import_module(f"nkilib.{name}")
+
+    def run(self, kernel, *args, lnc: int | None = None, strict: bool = True, orders: int = 2, **kwargs):
+        """What ``kernel`` returns, run on ``lnc`` cores, in both core orders where there are two."""
+        kernel = kernel if isinstance(kernel, launch.Kernel) else launch.Kernel(kernel)
+        started = time.perf_counter()
+        result, report = launch.run(kernel[lnc] if lnc else kernel, args, kwargs, strict=strict, orders=orders)
+        self._last = (kernel.__name__, lnc or 1, time.perf_counter() - started, report.warnings)
+        return result
+
+    def agree(self, what: str, got, want, within: float) -> None:
+        """Assert that ``got`` differs from ``want`` by at most ``within`` times its largest value; puts it on record.
+
+        The row names the kernel of the last :meth:`run`.
+        """
+        got, want = _float64(got), _float64(want)
+        assert got.shape == want.shape, f"{what}: shape {got.shape}, the reference has {want.shape}"
+        scale = np.abs(want).max()
+        error = float(np.abs(got - want).max() / (scale or 1.0))
+        name, lnc, seconds, warnings = self._last
+        self._record("upstream", asdict(Row(name, lnc, what, error, seconds, list(warnings))))
+        assert error <= within, f"{name}: {what} is off by {error:.3g} of its largest value, more than {within:.3g}"
+
+
+def _float64(values) -> np.ndarray:
+    if not isinstance(values, np.ndarray):
+        values = values.detach().double().numpy()
+    return values.astype(np.float64)
+
+
+@pytest.fixture
+def upstream(nkilib_folder, record_property):
+    """nkilib importable, and the simulator in the place of ``nki``, for the length of a test."""
+    with as_nki(), _importable(nkilib_folder):
+        yield Upstream(record_property)
+
+
+@contextlib.contextmanager
+def _importable(folder: Path):
+    before = dict(_nkilib_modules())
+    for name in before:
+        del sys.modules[name]
+    sys.modules.update(_modules)
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    # Else the package looks for an installed copy of itself, and takes that.
+    bundled = "NKILIB_FORCE_BUNDLED_LIBRARY"
+    environment = os.environ.get(bundled)
+    os.environ[bundled] = "1"
+    try:
+        yield
+    finally:
+        _modules.update(_nkilib_modules())
+        for name in _nkilib_modules():
+            del sys.modules[name]
+        sys.modules.update(before)
+        sys.path.remove(str(folder))
+        os.environ.pop(bundled)
+        if environment is not None:
+            os.environ[bundled] = environment
+
+
+def _nkilib_modules() -> dict[str, ModuleType]:
+    return {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "nkilib"}
+
+
+@pytest.fixture
+def legacy_typing(monkeypatch):
+    """A stand-in for ``neuronxcc.nki.typing``, which router_topk imports for one annotation."""
+    for name in ("neuronxcc", "neuronxcc.nki", "neuronxcc.nki.typing"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    typing = sys.modules["neuronxcc.nki.typing"]
+    sys.modules["neuronxcc.nki"].typing = typing
+    typing.mutable_tensor = object
+
+
+def pytest_runtest_logreport(report) -> None:
+    if report.when == "call":
+        _ROWS.extend(value for name, value in report.user_properties if name == "upstream")
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    if not _ROWS:
+        return
+    write = terminalreporter.write_line
+    terminalreporter.section("nkilib's kernels on the simulator")
+    write(f"{'kernel':<34} {'LNC':>3} {'compared':<44} {'error':>8} {'seconds':>8}  warnings")
+    for row in _ROWS:
+        write(
+            f"{row['kernel']:<34} {row['lnc']:>3} {row['what']:<44} {row['error']:>8.1e} {row['seconds']:>8.2f}"
+            f"  {len(row['warnings']) or ''}"
+        )
+    write("error: max |error| / max |reference|; seconds: of the launch, on LNC 2 for both core orders")
+    texts = dict.fromkeys(f"{row['kernel']}: {text}" for row in _ROWS for text in row["warnings"])
+    for text in texts:
+        write(f"warning: {text}")
