@@ -32,6 +32,14 @@ HEADER_SIZE = Bar(25_000_000, "the limit of the strictest reader known")
 FULL_SIZE_START = Bar(0.1, "3.5 standard errors: logits have deviation sigma sqrt(D) = 0.64, 512 tokens")
 
 
+def kernel_gradient(step: int) -> Bar:
+    """For gradients of a training with kernels against one without, at one of its steps."""
+    growth = 2.0 ** (step - 1)
+    return Bar(
+        GRADIENT.value * growth, f"{GRADIENT.value:g} at step 1 as between other kernels, doubling with every update"
+    )
+
+
 KERNEL_FACTOR = 2.0
 """How many times plain torch's error, in the same dtype and against fp64, a kernel may have over a whole tensor."""
 KERNEL_CAP = 4.0

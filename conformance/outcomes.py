@@ -111,7 +111,7 @@ def _outcome(call: pytest.CallInfo, report: pytest.TestReport, judge: Judge) -> 
         report.longrepr = str(error)
         return Outcome.NOTHING_COMPARED, str(error)
     if isinstance(error, CheckFailed):
-        report.longrepr = str(error)
+        report.longrepr = _brief(str(error))
         return Outcome.FAIL, str(error)
     last = call.excinfo.traceback[-1]
     place = "" if isinstance(error, RunFailed) else f" ({Path(last.path).name}:{last.lineno + 1})"
@@ -120,6 +120,11 @@ def _outcome(call: pytest.CallInfo, report: pytest.TestReport, judge: Judge) -> 
     if isinstance(error, RunFailed):
         report.longrepr = message
     return Outcome.FAIL, message
+
+
+def _brief(message: str) -> str:
+    """What pytest prints of a message; the report has all of it."""
+    return first_lines(message, 8, 400)
 
 
 def _title(item: pytest.Item) -> str:

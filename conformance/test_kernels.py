@@ -2,11 +2,24 @@
 
 import pytest
 
+from trncheck.conformance import bars
+from trncheck.conformance.cases import CASES, Case
+from trncheck.conformance.compare import relative_errors
 from trncheck.conformance.kernel_runs import layouts, logical_cores, outputs
 from trncheck.conformance.parity import hold
+from trncheck.conformance.runs import GRADIENT_STEPS, STEPS
+from trncheck.fixtures.geometry import TINY
 from trncheck.kernels import catalogue
 
+SWITCHED = {
+    "qwen3_moe_nki_tiny": (Case("native", "moe", 1), ("experts",)),
+    "qwen3_native_tiny_nki_rope": (Case("native", "dense-tied", 1), ("rope",)),
+    "qwen3_hf_tiny_nki_rope": (Case("hf", "dense-tied", 1), ("rope",)),
+}
+"""Configuration -> the same without kernels, and the kernels that it switches on."""
+
 each_kernel = pytest.mark.parametrize("kernel", catalogue.names())
+each_switched = pytest.mark.parametrize("config", SWITCHED)
 
 
 @each_kernel
@@ -65,8 +78,8 @@ def test_execution(judge, kernels, kernel):
         seen = {(key.operator, key.direction, key.dtype): n for key, n in counted.items()}
         wanted = {(entry.operator, direction, sample.dtype): 1 for direction in ("forward", "backward")}
         judge.equal(f"{sample}, executions", seen, wanted)
-        for key, n in counted.items():
-            judge.note(f"{key.operator} {key.direction} {key.dtype}", f"{n} on {key.backend} ({sample})")
+        names = {f"{kernel} {key.direction} {key.dtype} {key.backend}": n for key, n in counted.items()}
+        judge.executed(f"catalogue: {sample}", names)
 
 
 @each_kernel
@@ -189,6 +202,55 @@ def test_refused(judge, kernels, kernel):
             judge.equal(f"{name}: {refusal.says!r} in {str(error)!r}", refusal.says in str(error), True)
         else:
             judge.fail(f"{name}: accepted")
+
+
+@each_switched
+@pytest.mark.level("standard")
+def test_switched_on(judge, runs, config):
+    """Training with kernels switched on gives the losses and gradients of training without, from the same weights."""
+    case, _ = SWITCHED[config]
+    on, off = runs.switched(config, case.model), runs.published(case)
+    judge.equal("steps", (len(on.losses), len(off.losses)), (STEPS, STEPS))
+    gaps = [abs(a - b) for a, b in zip(on.losses, off.losses, strict=False)]
+    judge.at_most("|difference of step-1 loss|", gaps[0], bars.STEP1_LOSS)
+    judge.at_most(f"largest |difference of loss| in {STEPS} steps", max(gaps), bars.TRAJECTORY, elements=STEPS)
+    for step in GRADIENT_STEPS:
+        got, want = on.gradients(step), off.gradients(step)
+        judge.same_names(f"step {step}, parameters with a gradient", got, want)
+        for group, (error, name, elements) in relative_errors(got, want).items():
+            bar = bars.kernel_gradient(step)
+            judge.at_most(f"step {step}, gradient of {group} ({name})", error, bar, elements=elements)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.path == "nki"], ids=str)
+def test_training_executes(judge, runs, case):
+    """Every training step executes both kernels, forward and backward, once per layer and micro-batch on each rank."""
+    _hold_counts(judge, runs.published(case), case.config, case.model, ("experts", "rope"))
+
+
+@each_switched
+@pytest.mark.level("standard")
+def test_switched_executes(judge, runs, config):
+    """Every training step executes the kernel switched on, forward and backward, once per layer and micro-batch."""
+    case, kernels_on = SWITCHED[config]
+    _hold_counts(judge, runs.switched(config, case.model), config, case.model, kernels_on)
+
+
+def _hold_counts(judge, run, config: str, model: str, kernels_on: tuple[str, ...]) -> None:
+    from trncheck.kernels import runtime
+
+    total = {}
+    per_step = TINY[model].num_hidden_layers * 2
+    for step, counts in enumerate(run.kernel_counts, start=1):
+        wanted = {
+            f"{kernel} {direction} float32 {runtime.cpu_backend()}": per_step
+            for kernel in kernels_on
+            for direction in ("forward", "backward")
+        }
+        judge.equal(f"step {step}, executions", counts, wanted)
+        total = {name: total.get(name, 0) + n for name, n in counts.items()}
+    judge.equal("steps", len(run.kernel_counts), STEPS)
+    judge.executed(f"{config}, {STEPS} steps", total)
 
 
 def _hold_bits(judge, name, got, want) -> None:

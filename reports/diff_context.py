@@ -1,10 +1,11 @@
 """What surrounds the checks of two runs: which runs they are, what else differs, what a reader must be warned of."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Literal
 
-from .schema import Report, Strict, VerdictStatus
+from .schema import Outcome, Report, Strict, VerdictStatus
 from .summary import status
 from .text import plural
 
@@ -30,7 +31,7 @@ class Side(Strict):
 class Change(Strict):
     """Something other than a check that differs; None where one run does not have it."""
 
-    kind: Literal["kit", "pinned", "installed", "environment", "variable"]
+    kind: Literal["kit", "pinned", "installed", "environment", "variable", "kernel"]
     name: str
     old: str | None
     new: str | None
@@ -63,13 +64,14 @@ def selects_checks(command: str) -> bool:
 
 
 def changes(old: Report, new: Report) -> list[Change]:
-    """Differences of kit, pins, packages and those facts of the machine that can move a number."""
+    """Differences of kit, pins, packages, facts of the machine that can move a number; kernels that ran no more."""
     return [
         *_different("kit", _kit(old), _kit(new)),
         *_different("pinned", *({pin.name: pin.expected for pin in report.pins} for report in (old, new))),
         *_different("installed", _installed(old), _installed(new)),
         *_different("environment", _machine(old), _machine(new)),
         *_different("variable", old.environment.variables, new.environment.variables),
+        *_no_longer_executed(old, new),
     ]
 
 
@@ -119,6 +121,20 @@ def _machine(report: Report) -> dict[str, str]:
     of = report.environment
     facts = {"Python": of.python, "machine": of.machine, "CPU": of.cpu, "accelerator": of.accelerator}
     return facts | {"cores": str(of.cores)}
+
+
+def _no_longer_executed(old: Report, new: Report) -> list[Change]:
+    """Kernels that ran in ``old`` and not in ``new``, by checks that both executed: the others are named as checks."""
+    ran = {result.id for result in new.results if result.outcome is not Outcome.NOT_RUN}
+    before, after = Counter(), Counter()
+    for counts, report in ((before, old), (after, new)):
+        for e in report.executions:
+            counts[f"{e.operator} {e.direction} on {e.backend}"] += e.count if e.check in ran else 0
+    return [
+        Change(kind="kernel", name=name, old=plural(count, "execution"), new="no longer executed")
+        for name, count in sorted(before.items())
+        if count and not after[name]
+    ]
 
 
 def _different(kind: str, old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import summary, text
+from .kernels import kernels
 from .plots import Style, curve_styles, loss_plot
 from .schema import Curve, Report, count_outcomes
 
@@ -55,6 +56,7 @@ def render_html(report: Report) -> str:
         failures=summary.failures(report),
         subjects=summary.group_by(report.results, lambda r: r.subject),
         not_run=summary.not_run_by_reason(report),
+        kernels=kernels(report),
         outcomes=[(o, n) for o, n in count_outcomes(report.results).items() if n],
         curve_groups=groups,
         not_finished=summary.NOT_FINISHED,
@@ -83,9 +85,12 @@ def page_environment() -> "Environment":
         "share": text.share,
         "plural": text.plural,
         "one_line": text.one_line,
+        "head_and_rest": text.head_and_rest,
         "compared": summary.compared_text,
         "against_bar": summary.against_bar,
         "budget_used": summary.budget_used,
+        "most_used": summary.most_used,
+        "folded": summary.folded_text,
         "on_scale": on_scale,
     }
     environment.globals |= {

@@ -1,18 +1,23 @@
 """``report.md``: a run for pull requests and chat, within the size of one GitHub comment for usual runs."""
 
 from . import gfm
+from .kernels import Parity, kernels
 from .schema import CheckResult, Outcome, PinRow, Report
 from .summary import (
     NOT_FINISHED,
     against_bar,
+    budget_used,
     compared_text,
     counts_line,
     failures,
+    folded_text,
+    most_used,
     not_run_by_reason,
     reproduce,
     status_word,
+    usage,
 )
-from .text import duration, first_lines, moment, number, one_line, plural
+from .text import duration, first_lines, moment, number, one_line, plural, share
 
 _MESSAGES = 10
 """Failures shown with their message; the others are named."""
@@ -28,6 +33,7 @@ def render_markdown(report: Report) -> str:
         _failures(report),
         _named(report.results, Outcome.EXPECTED_FAIL, "Expected failures"),
         _named(report.results, Outcome.INCONCLUSIVE, "Inconclusive"),
+        _kernels(report),
         _not_run(report),
         _numbers(report),
         _published(report),
@@ -88,6 +94,36 @@ def _named(results: list[CheckResult], outcome: Outcome, heading: str) -> str:
     return f"### {heading}\n\n" + "\n".join(lines) if lines else ""
 
 
+def _kernels(report: Report) -> str:
+    found = kernels(report)
+    if not found:
+        return ""
+    executed = []
+    for row in found.executed:
+        runs = "; ".join(f"{gfm.code(where)}: {count:,}" for where, count in row.training.items())
+        catalogue = "–" if row.catalogue is None else f"{row.catalogue:,}"
+        names = (gfm.code(row.operator), row.direction, gfm.text(row.dtype), gfm.text(row.backend))
+        executed.append((*names, catalogue, runs or "–"))
+    parts = ["### Kernels", *map(gfm.text, found.notes)]
+    if executed:
+        header = ("operator", "direction", "dtype", "backend", "executed in catalogue checks", "in training")
+        parts.append(gfm.table(header, executed, right=(4,)))
+    if closest := [(gfm.code(row.kernel), row.direction, *_closest(row)) for row in found.parity]:
+        parts.append(gfm.table(("kernel", "direction", "check", "of its bar", "measured"), closest, right=(3,)))
+    return "\n\n".join(parts)
+
+
+def _closest(row: Parity) -> tuple[str, str, str]:
+    """Outcome of the check, and the measurement that used most of its bar."""
+    outcome = row.check.outcome.value
+    if not row.worst:
+        return outcome, "–", "nothing"
+    measurement = max((worst.measurement for worst in row.worst), key=usage)
+    used = budget_used(measurement)
+    text = "–" if used is None else share(used)
+    return outcome, text if measurement.ok else f"**{text}**", gfm.text(measurement.name)
+
+
 def _not_run(report: Report) -> str:
     lines = []
     for reason, results in not_run_by_reason(report).items():
@@ -100,16 +136,20 @@ def _not_run(report: Report) -> str:
 def _numbers(report: Report) -> str:
     rows = []
     for result in report.results:
-        for m in result.measurements:
+        shown, folded = most_used(result.measurements)
+        for m in shown:
             value, bar = against_bar(m)
             met = "reported" if m.bar is None else "met" if m.ok else "**missed**"
             rows.append(
                 (gfm.code(result.id), gfm.text(m.name), gfm.text(value), gfm.text(bar), met, gfm.text(m.source))
             )
+        if folded:
+            rows.append((gfm.code(result.id), folded_text(folded), "", "", "", ""))
     if not rows:
         return ""
     table = gfm.table(("check", "measured", "value", "bar", "", "source of the bar"), rows, right=(2, 3))
-    return f"### Numbers\n\n<details><summary>{plural(len(rows), 'measurement')}</summary>\n\n{table}\n\n</details>"
+    count = sum(len(result.measurements) for result in report.results)
+    return f"### Numbers\n\n<details><summary>{plural(count, 'measurement')}</summary>\n\n{table}\n\n</details>"
 
 
 def _published(report: Report) -> str:

@@ -157,7 +157,7 @@ class Execution(Strict):
     backend: str
     """``neuron`` (a device), ``nki.simulate`` (the official simulator) or ``simulator`` (the kit's own, NumPy)."""
     where: str
-    """A training configuration with its steps and ranks; ``catalogue: `` and a sample in the checks of single kernels."""
+    """A training configuration with its steps and ranks; ``catalogue: `` and a sample in checks of single kernels."""
     count: NonNegativeInt
     """Launches; 0 where the kernel should have run and did not."""
     check: str = ""

@@ -1,7 +1,7 @@
 """What all renderers say about a run: the verdict line, the counts, the groups. Derived from the report alone."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -9,8 +9,11 @@ from .schema import CheckResult, Compared, Curve, Measurement, Outcome, Report, 
 from .text import numbers, one_line, plural
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 _SIGN = {"<=": "≤", ">=": "≥", "==": "="}
+_MANY, _SHOWN = 12, 8
+"""More measurements of one check than the first are shown as the second, and the others folded away."""
 NOT_FINISHED = "It was stopped before its end: checks are missing here, and nothing is known about them."
 
 
@@ -76,9 +79,9 @@ def reproduce(report: Report, result: CheckResult) -> str:
     return f"trncheck run --check '{one_line(result.id)}' {options}"
 
 
-def group_by(items: Iterable[T], key: Callable[[T], str]) -> dict[str, list[T]]:
+def group_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     """``items`` in lists by ``key``, both in order of first appearance."""
-    groups: dict[str, list[T]] = {}
+    groups: dict[K, list[T]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
@@ -114,6 +117,27 @@ def budget_used(measurement: Measurement) -> float | None:
     if measurement.relation == "<=":
         return max(value / bar, 0.0)
     return bar / value if value > 0 else math.inf
+
+
+def usage(measurement: Measurement) -> tuple[bool, float]:
+    """Orders measurements by how much of their budget they use: what missed its bar last, what has none first."""
+    used = budget_used(measurement)
+    return not measurement.ok, (-1.0 if measurement.ok else math.inf) if used is None else used
+
+
+def most_used(measurements: Sequence[Measurement]) -> tuple[Sequence[Measurement], Sequence[Measurement]]:
+    """Measurements to show and to fold away: of many, those that used most of their budget are shown, by that."""
+    if len(measurements) <= _MANY:
+        return measurements, []
+    order = sorted(range(len(measurements)), key=lambda i: usage(measurements[i]), reverse=True)
+    return [measurements[i] for i in order[:_SHOWN]], [measurements[i] for i in sorted(order[_SHOWN:])]
+
+
+def folded_text(folded: Sequence[Measurement]) -> str:
+    """What stands for measurements that are not shown: ``56 more measurements, which used less of their bars``."""
+    missed = sum(not m.ok for m in folded)
+    also = f", {missed} of them missed" if missed else ", which used less of their bars"
+    return plural(len(folded), "more measurement") + also
 
 
 def reference_of(curve: Curve, curves: Iterable[Curve]) -> Curve | None:

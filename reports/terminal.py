@@ -22,6 +22,8 @@ from .text import clean, first_lines, one_line, plural
 
 _LINES = 8
 """Lines of a failure's message; the page has all."""
+_WIDTH = 400
+"""Characters of such a line: enough for a number, its bar and where the bar comes from."""
 _STYLE = {
     Outcome.PASS: "green",
     Outcome.FAIL: "bold red",
@@ -91,7 +93,7 @@ class Printer:
         self.line(f"\n{word} {one_line(result.id)}{optional}", _STYLE[result.outcome], len(word) + 1)
         self.line(f"  {one_line(result.title)}")
         if result.message.strip():
-            for row in first_lines(result.message, _LINES, 200).split("\n"):
+            for row in first_lines(result.message, _LINES, _WIDTH).split("\n"):
                 self.line(f"    {row}")
         self.line(f"  again: {command}", "dim")
 

@@ -39,6 +39,13 @@ def first_lines(text: str, lines: int, width: int) -> str:
     return "\n".join(shown + ([f"… {plural(left_out, 'more line')}"] if left_out else []))
 
 
+def head_and_rest(text: str, most: int = 12, shown: int = 8) -> tuple[str, str, int]:
+    """``text`` whole where it has at most ``most`` lines; else its first ``shown``, the others, and their number."""
+    lines = clean(text).strip("\n").split("\n")
+    cut = len(lines) if len(lines) <= most else shown
+    return "\n".join(lines[:cut]), "\n".join(lines[cut:]), len(lines) - cut
+
+
 def plural(count: int, noun: str, nouns: str = "") -> str:
     """``1 check``, ``1,234 checks``; ``nouns`` where the plural is not ``noun`` and an s."""
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"

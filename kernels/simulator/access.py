@@ -24,6 +24,18 @@ def read(tensor: NkiTensor, operand: str) -> tuple[np.ndarray, Taint]:
     return values, taint_of(_state(storage, tensor, offset), tensor, operand)
 
 
+def read_where(tensor: NkiTensor, operand: str, chosen: np.ndarray) -> tuple[np.ndarray, Taint]:
+    """``read`` of the ``chosen`` elements: what the others hold is of no consequence."""
+    storage, core = tensor.storage, current()
+    storage.touch(core)
+    offset = start(tensor)
+    values = _view(storage, tensor, offset)
+    if storage.state is None:
+        return values, None
+    state = np.where(chosen.reshape(tensor.shape), _state(storage, tensor, offset), WRITTEN)
+    return values, taint_of(state, tensor, operand)
+
+
 def peek(tensor: NkiTensor) -> tuple[np.ndarray, np.ndarray | None]:
     """Values and states of ``tensor`` as they are, without any judgement."""
     storage, offset = tensor.storage, start(tensor)
@@ -47,6 +59,7 @@ def write(tensor: NkiTensor, values: np.ndarray, taint: Taint = None) -> None:
     """Round ``values`` into ``tensor``; shapes may differ as long as their row-major order agrees."""
     storage, core = tensor.storage, current()
     storage.touch(core)
+    storage.claim()
     offset = start(tensor)
     view = _view(storage, tensor, offset)
     if values.dtype != view.dtype:
@@ -64,6 +77,7 @@ def write_result(tensor: NkiTensor, function, operands: tuple, taint: Taint = No
         write(tensor, values, taint)
         return
     storage.touch(current())
+    storage.claim()
     offset = start(tensor)
     with np.errstate(all="ignore"):
         function(*operands, out=_view(storage, tensor, offset))
@@ -74,10 +88,10 @@ def write_where(tensor: NkiTensor, chosen: np.ndarray, values: np.ndarray, taint
     """Round ``values`` into the ``chosen`` elements of ``tensor``; the others stay as they are, or stay unwritten."""
     storage = tensor.storage
     storage.touch(current())
+    storage.claim()
     offset = start(tensor)
     view = _view(storage, tensor, offset)
     view[...] = np.where(chosen, rounded(values, tensor.dtype), view)
-    storage.dirty = True
     if storage.opened is not None:
         opened = mask(storage, tensor, offset)
         opened[...] = opened & ~chosen
@@ -112,7 +126,6 @@ def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
 def mark(tensor: NkiTensor, offset: int, taint: Taint = None) -> None:
     """Note that ``tensor`` was written, by anything but a matmul."""
     storage = tensor.storage
-    storage.dirty = True
     if storage.opened is not None:
         mask(storage, tensor, offset)[...] = False
     if storage.state is None:
@@ -155,10 +168,15 @@ def start(tensor: NkiTensor) -> int:
     index = index_value(by.index)
     if not 0 <= index < by.limit:
         raise NkiError(f"scalar offset {index} is outside the {by.limit} entries of {tensor.storage!r}")
-    offset = tensor.offset + index * by.scale
-    last = offset + sum((n - 1) * max(0, s) for n, s in zip(tensor.shape, tensor.strides, strict=True))
-    if last * dtypes.itemsize(tensor.dtype) >= tensor.storage.data.size * dtypes.itemsize(tensor.storage.dtype):
-        raise NkiError(f"scalar offset {index} reaches element {last} of {tensor.storage!r}")
+    offset, storage = tensor.offset + index * by.scale, tensor.storage
+    old, new = dtypes.itemsize(storage.dtype), dtypes.itemsize(tensor.dtype)
+    spans = [(n - 1) * max(0, s) for n, s in zip(tensor.shape, tensor.strides, strict=True)]
+    last, limit = offset + sum(spans), storage.data.size * old // new
+    if storage.buffer.on_chip and last < limit:
+        limit = storage.free * old // new
+        last = offset % limit + sum(spans[1:])
+    if last >= limit:
+        raise NkiError(f"scalar offset {index} reaches element {last}, of {limit}, of {storage!r}")
     return offset
 
 

@@ -21,12 +21,12 @@ def _is_torch(value) -> bool:
 
 
 def to_numpy(array) -> np.ndarray:
-    """A copy of the values of a NumPy array or a torch CPU tensor.
+    """A NumPy array itself, or a copy of the values of a torch CPU tensor.
 
     A copy, because the storage of a torch tensor that NumPy has seen can no longer be resized, which FSDP does.
     """
     if isinstance(array, np.ndarray):
-        return array.copy()
+        return array
     torch = sys.modules["torch"]
     if array.device.type != "cpu":
         raise ValueError(f"the simulator takes CPU tensors, this one is on {array.device}")
@@ -39,7 +39,7 @@ def to_numpy(array) -> np.ndarray:
 
 
 def to_tensor(values: np.ndarray, name: str, degree: int) -> NkiTensor:
-    """An HBM tensor that holds ``values``."""
+    """An HBM tensor that holds ``values``, and shares their memory until it is written."""
     dtype = values.dtype.name
     if dtype not in dtypes.NAMES:
         raise NkiError(f"argument {name!r} is {dtype}, which Trainium does not have; convert it first")

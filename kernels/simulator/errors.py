@@ -1,5 +1,6 @@
 """The one error of the simulator: a line that says where in the kernel, which instruction, and what is refused."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def kernel_line() -> str:
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 def location_of(error: BaseException) -> str:

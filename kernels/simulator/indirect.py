@@ -57,8 +57,7 @@ def store(tensor: NkiTensor, values: np.ndarray, taint: Taint, kept: Kept, skip:
         part = kept if inside is None else kept & inside
     values = values.reshape(tensor.shape)
     twice = has_duplicates(rows)
-    span = sum((count - 1) * abs(step) for count, step in zip(tensor.shape[1:], tensor.strides[1:], strict=True))
-    _put(window, rows, part, values, taint, distinct=window.is_contiguous and span < window.strides[0] and not twice)
+    _put(window, rows, part, values, taint, distinct=not twice and _is_disjoint(window))
     if twice:
         written, wanted = access.peek(window)[0][rows], dtypes.cast(values[part], tensor.dtype)
         if written.tobytes() != wanted.tobytes():
@@ -110,11 +109,22 @@ def _choose(tensor: NkiTensor, operand: str, skip: bool) -> tuple[NkiTensor, np.
     return NkiTensor(storage, shape, strides, start, tensor.dtype), rows - first, kept
 
 
+def _is_disjoint(tensor: NkiTensor) -> bool:
+    """Whether surely no two elements lie at one address."""
+    span = 0
+    for step, count in sorted((abs(step), count) for step, count in zip(tensor.strides, tensor.shape, strict=True)):
+        if count > 1:
+            if step <= span:
+                return False
+            span += step * (count - 1)
+    return True
+
+
 def _put(window: NkiTensor, at: np.ndarray, part, values: np.ndarray, taint: Taint, distinct: bool) -> None:
-    """``window[at] = values[part]``, with the state of these elements, which may be ``distinct`` in memory."""
+    """``window[at] = values[part]``, with the state of these elements; ``distinct``: no two lie at one address."""
     storage = window.storage
     storage.touch(current())
-    storage.dirty = True
+    storage.claim()
     view, state = access.peek(window)
     view[at] = dtypes.cast(values[part], window.dtype)
     if taint is not None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 from collections.abc import Callable
 
 import numpy as np
@@ -102,8 +103,8 @@ def empty_like(tensor: NkiTensor, dtype=None, buffer=None, name="") -> NkiTensor
 
 
 def shared_constant(values, dtype=None) -> NkiTensor:
-    """A constant array in HBM."""
-    values = np.asarray(values)
+    """A constant in HBM: an array, or the path of a ``.npy`` file."""
+    values = np.load(values, allow_pickle=False) if isinstance(values, str | os.PathLike) else np.asarray(values)
     tensor = ndarray(values.shape, dtype or dtypes.dtype_name(values.dtype), private_hbm)
     _fill(tensor, values)
     return tensor

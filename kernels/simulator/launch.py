@@ -81,7 +81,8 @@ def run(kernel: Callable, args=(), kwargs=None, *, orders: int = 2, strict: bool
     """Execute ``kernel``; returns its outputs and a report.
 
     On two cores the kernel runs once for each of ``orders`` core orders, from the same inputs; outputs that differ
-    mean a missing barrier. ``strict`` makes output elements that nobody wrote an error, else a warning.
+    mean a missing barrier. ``strict`` makes output elements that nobody wrote, or that come from memory that nobody
+    wrote, an error, else a warning.
     """
     if not isinstance(kernel, Kernel):
         kernel = Kernel(kernel)
@@ -91,9 +92,10 @@ def run(kernel: Callable, args=(), kwargs=None, *, orders: int = 2, strict: bool
     except TypeError as error:
         raise NkiError(f"{kernel.__name__}: {error}") from None
     bound.apply_defaults()
+    inputs = {name: arrays.to_numpy(value) for name, value in bound.arguments.items() if arrays.is_array(value)}
     chosen = _ORDERS[: orders if degree == 2 else 1]
     with one_thread():
-        outcomes = [_execute(kernel, bound.arguments, degree, order, strict) for order in chosen]
+        outcomes = [_execute(kernel, bound.arguments, inputs, degree, order, strict) for order in chosen]
     if len(outcomes) == 2 and (problem := differences(outcomes[0][0], outcomes[1][0])):
         raise NkiError.at(
             _place(kernel),
@@ -109,14 +111,10 @@ def _place(kernel: Kernel) -> str:
     return f"{Path(code.co_filename).name}:{code.co_firstlineno}" if code else kernel_line()
 
 
-def _execute(kernel: Kernel, arguments: dict, degree: int, order: tuple[int, int], strict: bool):
+def _execute(kernel: Kernel, arguments: dict, inputs: dict, degree: int, order: tuple[int, int], strict: bool):
     shared = SharedMemory()
     cores = [Core(index, degree, kernel.degree is not None, platform(), shared) for index in range(degree)]
-    tensors = {
-        name: arrays.to_tensor(arrays.to_numpy(value), name, degree)
-        for name, value in arguments.items()
-        if arrays.is_array(value)
-    }
+    tensors = {name: arrays.to_tensor(values, name, degree) for name, values in inputs.items()}
     parameters = inspect.signature(kernel.function).parameters
     call = _call(kernel.function, parameters, arguments | tensors)
     outer = active()

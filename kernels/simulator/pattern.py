@@ -51,10 +51,16 @@ def _check_partitions(tensor: NkiTensor, pairs, start: int, free: int) -> None:
     partition = start // free
     if partition + count > tensor.storage.shape[0]:
         raise NkiError(f"partitions {partition} to {partition + count - 1} of {tensor.storage!r}")
+    low = start % free + sum(min(0, step * (count - 1)) for step, count in pairs[1:])
+    high = start % free + sum(max(0, step * (count - 1)) for step, count in pairs[1:])
+    if low < 0 or high >= free:
+        raise NkiError(
+            f"the pattern reaches elements {low} to {high} of a partition that has {free}: {tensor.storage!r}"
+        )
 
 
 def _indirection(tensor: NkiTensor, scalar, vector, dim: int, shape, dtype: str) -> Indirect | None:
-    base = tensor.storage.shape
+    base = _base(tensor)
 
     def elements(count: int) -> int:
         return count * dtypes.itemsize(tensor.storage.dtype) // dtypes.itemsize(dtype)
@@ -82,9 +88,21 @@ def _indirection(tensor: NkiTensor, scalar, vector, dim: int, shape, dtype: str)
     return None
 
 
+def _base(tensor: NkiTensor) -> tuple[int, ...]:
+    """The shape whose rows an offset counts: the storage's, or what the whole of it has been reshaped to."""
+    storage = tensor.storage
+    step, row_major = 1, True
+    for size, stride in zip(reversed(tensor.shape), reversed(tensor.strides), strict=True):
+        row_major = row_major and (size == 1 or stride == step)
+        step *= size
+    whole = tensor.dtype == storage.dtype and tensor.offset == 0 and step == math.prod(storage.shape)
+    return tuple(tensor.shape) if whole and row_major else storage.shape
+
+
 def check_vector(vector) -> None:
-    """Demand offsets by row: integers in SBUF, (P, 1), or for dma_transpose more columns."""
-    if not isinstance(vector, NkiTensor) or vector.buffer is not Buffer.sbuf or vector.ndim != 2:
+    """Demand offsets by row: integers in SBUF, one for each partition, or for dma_transpose (P, more columns)."""
+    is_tile = isinstance(vector, NkiTensor) and vector.buffer is Buffer.sbuf
+    if not is_tile or (vector.ndim != 2 and vector.size != vector.shape[0]):
         raise NkiError(f"vector_offset must be an SBUF tensor (P, 1), not {vector!r}")
     if not vector.dtype.lstrip("u").startswith("int"):
         raise NkiError(f"vector_offset must hold integers, not {vector.dtype}")

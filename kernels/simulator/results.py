@@ -85,11 +85,14 @@ def _check_written(kernel: str, key: str, tensor: NkiTensor, strict: bool) -> No
     if (tainted := state >= TAINT).any():
         at = [int(i) for i in np.argwhere(tainted)[0]]
         origin = core.shared.origins[int(state[tuple(at)]) - TAINT] if len(core.shared.origins) else "another core"
-        raise NkiError.at(
-            origin.partition(": ")[0],
+        line, _, cause = origin.partition(": ")
+        problem = (
             f"{kernel}: {key}{at} ({int(tainted.sum())} of {state.size} elements) comes from memory that was never "
-            f"written; {origin.partition(': ')[2]}",
+            f"written; {cause}"
         )
+        if strict:
+            raise NkiError.at(line, problem)
+        core.warnings[f"{line}: {problem}"] = None
     if (unwritten := state == UNWRITTEN).any():
         at = [int(i) for i in np.argwhere(unwritten)[0]]
         problem = f"{kernel}: {key}{at} was never written ({int(unwritten.sum())} of {state.size} elements)"

@@ -31,6 +31,7 @@ class Storage:
     """The memory of one tensor: ``data`` flat in row-major order, ``state`` of every element while not all is clean."""
 
     __slots__ = (
+        "borrowed",
         "buffer",
         "bytes",
         "data",
@@ -51,6 +52,8 @@ class Storage:
         self.line = kernel_line()
         self.dirty = False
         """Whether an instruction has written here."""
+        self.borrowed = data is not None
+        """Whether ``data`` is the caller's memory."""
         size = math.prod(shape)
         self.free = size // shape[0] if shape[0] else 0
         if data is None:
@@ -70,6 +73,15 @@ class Storage:
             bytes_ = self.free * dtypes.itemsize(dtype)
             self.lifetime = Lifetime(buffer.value, bytes_, name, self.line)
             core.lifetimes.append(self.lifetime)
+
+    def claim(self) -> None:
+        """Note that an instruction is about to write here; memory of the caller is copied first."""
+        if self.dirty:
+            return
+        self.dirty = True
+        if self.borrowed:
+            self.data = self.data.copy()
+            self.bytes = self.data.view(np.uint8)
 
     def touch(self, core: Core) -> None:
         """Note that the current instruction uses this memory."""

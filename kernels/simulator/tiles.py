@@ -18,15 +18,14 @@ def apply(op: Op, operands: tuple, dtype, options: dict) -> NkiTensor:
     all_tiles = all(isinstance(operand, NkiTensor) for operand in operands)
     if op.name in ("max", "min") and ("axis" in options or not all_tiles):
         return _reduced(op, *operands, dtype=dtype, **options)
-    if op.name == "copy":
-        return copy(*operands, dtype=dtype, **options)
     if unknown := options.keys() - {"name"}:
         raise NkiError(f"nl.{op.name} has no argument {', '.join(sorted(unknown))}")
     wanted = 1 if op.unary else 2
     if len(operands) != wanted or not any(isinstance(operand, NkiTensor) for operand in operands):
         raise NkiError(f"nl.{op.name} takes {wanted} operand{'s' * (wanted > 1)}, at least one of them a tile")
     tiles = [operand for operand in operands if isinstance(operand, NkiTensor)]
-    dst = _new(tiles[0].shape, dtype or ("uint8" if op.name in _TRUTHS else _widest(tiles)))
+    buffer = tiles[0].buffer if op.name == "copy" else Buffer.sbuf
+    dst = _new(tiles[0].shape, dtype or ("uint8" if op.name in _TRUTHS else _widest(tiles)), buffer)
     if op.kind == "activation":
         isa.activation(dst, op, *operands)
     elif op.unary:
@@ -52,13 +51,6 @@ def load(src: NkiTensor, dtype=None) -> NkiTensor:
 def store(dst: NkiTensor, value: NkiTensor) -> None:
     """Write an SBUF tile into an HBM tensor."""
     isa.dma_copy(dst, value)
-
-
-def copy(x: NkiTensor, dtype=None, name=None) -> NkiTensor:
-    """A copy of a tile in SBUF."""
-    dst = _new(x.shape, dtype or x.dtype)
-    isa.tensor_copy(dst, x)
-    return dst
 
 
 def divide(x, y, dtype=None) -> NkiTensor:
@@ -110,13 +102,13 @@ def mean(x: NkiTensor, axis, dtype=None, keepdims: bool = False) -> NkiTensor:
 
 
 LANGUAGE = {function.__name__: function for function in (broadcast_to, divide, load, matmul, mean, store, sum)}
-"""What ``nki.language`` has from here; ``nl.copy`` is a function of the scalar engine too."""
+"""What ``nki.language`` has from here, next to the functions that ``apply`` serves."""
 
 
 def _reduced(op: Op, x: NkiTensor, axis, dtype=None, keepdims: bool = False) -> NkiTensor:
     axes = {a % x.ndim for a in ([axis] if isinstance(axis, int) else axis)}
     shape = [1 if dim in axes else size for dim, size in enumerate(x.shape) if keepdims or dim not in axes]
-    dst = _new(shape if len(shape) > 1 else [*shape, 1], dtype or x.dtype)
+    dst = _new(shape + [1] * (2 - len(shape)), dtype or x.dtype)
     isa.tensor_reduce(dst, op, x, axis, keepdims=keepdims)
     return dst
 

@@ -52,6 +52,41 @@ def test_nan_misses_every_bar(judge, value):
     ]
 
 
+def test_executions_are_recorded_and_compare_nothing(judge):
+    judge.executed("tiny, 20 steps, 1 rank", {"trncheck::rope forward float32 simulator": 40})
+    judge.executed("catalogue: tiny bfloat16", {"trncheck::rope backward bfloat16 neuron": 0})
+    told = [(e.operator, e.direction, e.dtype, e.backend, e.where, e.count) for e in judge.executions]
+    assert told == [
+        ("trncheck::rope", "forward", "float32", "simulator", "tiny, 20 steps, 1 rank", 40),
+        ("trncheck::rope", "backward", "bfloat16", "neuron", "catalogue: tiny bfloat16", 0),
+    ]
+    assert judge.compared.tensors == judge.compared.elements == 0
+    assert not judge.failures
+
+
+def test_executions_of_nothing_are_none(judge):
+    judge.executed("tiny, 20 steps, 1 rank", {})
+    assert judge.executions == []
+
+
+@pytest.mark.parametrize(
+    ("key", "count"),
+    [
+        ("", 1),
+        ("rope forward float32", 1),
+        ("rope forward float32 simulator 2", 1),
+        ("rope sideways float32 simulator", 1),
+        ("rope forward float32 simulator", -1),
+        ("rope forward float32 simulator", 1.5),
+        ("rope forward float32 simulator", None),
+    ],
+)
+def test_execution_that_says_too_little_is_refused(judge, key, count):
+    with pytest.raises(ValueError, match="operator, forward or backward, dtype and backend") as refused:
+        judge.executed("tiny, 20 steps, 1 rank", {key: count})
+    assert f"{count!r} executions of {key!r}" in str(refused.value)
+
+
 def test_number_that_is_only_reported_is_not_a_comparison(judge):
     judge.report("loss", 6.54, unit="nat", source="walkthrough")
     judge.note("kernel", "ran")

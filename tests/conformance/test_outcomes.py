@@ -31,6 +31,7 @@ def test_planted_pass(judge):
     judge.at_most("gap", 0.25, BAR, unit="nat", elements=512)
     judge.equal("count", 3, 3, elements=2)
     judge.note("kernel", "rope, 4 calls")
+    judge.executed("tiny, 20 steps, 1 rank", {"trncheck::rope forward float32 simulator": 40})
 
 
 @planted
@@ -96,6 +97,13 @@ def test_planted_several(judge):
     judge.equal("dtype", "F16", "F32")
     judge.same_names("tensors", ["a"], ["b"])
     judge.fail("and more")
+
+
+@planted
+def test_planted_many(judge):
+    """Much is wrong."""
+    for n in range(30):
+        judge.equal(f"tensor {n}", n, -1)
 
 
 @planted
@@ -243,6 +251,21 @@ def test_message_holds_all_failures(result, ended):
     ]
     assert result("several").message.splitlines() == lines
     assert "Several things are wrong, [red]and all[/red] are said." in ended.out
+
+
+def test_executions_are_in_the_report_with_their_check(ended):
+    (execution,) = ended.report.executions
+    assert execution.check == "pins.planted_pass"
+    assert (execution.operator, execution.direction) == ("trncheck::rope", "forward")
+    assert (execution.dtype, execution.backend, execution.count) == ("float32", "simulator", 40)
+    assert execution.where == "tiny, 20 steps, 1 rank"
+
+
+def test_terminal_shows_the_first_of_many_failures_and_says_how_many_are_left(result, ended):
+    assert len(result("many").message.splitlines()) == 30
+    assert ended.out.count("tensor 7: expected -1, found 7\n") == 2, "once by pytest, once in the summary"
+    assert "tensor 8:" not in ended.out
+    assert ended.out.count("… 22 more lines") == 2
 
 
 def test_nan_misses_every_bar(result):

@@ -10,6 +10,7 @@ from trncheck.reports.schema import (
     Compared,
     Curve,
     Environment,
+    Execution,
     Expectation,
     Measurement,
     Outcome,
@@ -26,7 +27,7 @@ FP64 = "error of plain bfloat16 against float64, times 2"
 
 
 def sample_report(**changes: object) -> Report:
-    """About 25 checks in seven subjects, two groups of curves, pins, failures; ``changes`` replace fields."""
+    """About 25 checks in seven subjects, two groups of curves, pins, failures, executions; ``changes`` replace fields."""
     fields = {
         "run_id": "20260301T101500-3fa9c1",
         "kit_version": "0.1.0",
@@ -81,6 +82,7 @@ def sample_report(**changes: object) -> Report:
                 note="ln V + D·sigma²/2 = 12.44",
             ),
         ],
+        "executions": _executions(),
     }
     return Report(**(fields | changes))
 
@@ -95,6 +97,26 @@ def make_report() -> Callable[..., Report]:
 def report() -> Report:
     """One fresh sample."""
     return sample_report()
+
+
+def _executions() -> list[Execution]:
+    """Of a rope kernel, which a training run and a check of the kernel executed."""
+    return [
+        Execution(
+            operator="trncheck::rope",
+            direction=direction,
+            dtype="float32",
+            backend="simulator",
+            where=where,
+            count=count,
+            check=check,
+        )
+        for direction in ("forward", "backward")
+        for where, count, check in (
+            ("qwen3_native_tiny_nki_rope, 20 steps, 1 rank", 40, "kernels.moe_execution"),
+            ("catalogue: tiny float32", 2, "kernels.rope_forward[fp32]"),
+        )
+    ]
 
 
 def _pins() -> list[PinRow]:

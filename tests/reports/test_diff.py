@@ -3,7 +3,7 @@
 import pytest
 
 from trncheck.reports.diff import Category, CheckDiff, ReportDiff, diff_reports
-from trncheck.reports.schema import CheckResult, Outcome, PinStatus, Report, Verdict, VerdictStatus
+from trncheck.reports.schema import CheckResult, Execution, Outcome, PinStatus, Report, Verdict, VerdictStatus
 
 PASS, FAIL, NOT_RUN = Outcome.PASS, Outcome.FAIL, Outcome.NOT_RUN
 KNOWN, SURPRISE, OPEN = Outcome.EXPECTED_FAIL, Outcome.UNEXPECTED_PASS, Outcome.INCONCLUSIVE
@@ -169,6 +169,45 @@ def test_what_limits_the_comparison_is_said(make_report, change, words):
     old = make_report(results=[check()], run_id="20260101T000000-000001")
     new = make_report(**{"results": [check()], "run_id": "20260102T000000-000002"} | change)
     assert [warning for warning in diff_reports(old, new).warnings if words in warning]
+
+
+def executions(where: str = "tiny, 20 steps, 1 rank", check: str = "losses.start[moe]", **counts: int):
+    """Executions of the experts by backend."""
+    return [
+        Execution(
+            operator="trncheck::experts",
+            direction="forward",
+            dtype="float32",
+            backend=backend,
+            where=where,
+            count=count,
+            check=check,
+        )
+        for backend, count in counts.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "outcome", "told"),
+    [
+        (executions(simulator=40), executions(simulator=0), PASS, ["trncheck::experts forward on simulator"]),
+        (executions(simulator=40), [], FAIL, ["trncheck::experts forward on simulator"]),
+        (executions(simulator=40), executions(neuron=40), PASS, ["trncheck::experts forward on simulator"]),
+        (executions(simulator=40), executions(simulator=39), PASS, []),
+        (executions(simulator=40), executions("another run", simulator=1), PASS, []),
+        (executions(simulator=40), [], NOT_RUN, []),
+        (executions(simulator=40), [], None, []),
+        (executions(simulator=0), [], PASS, []),
+        ([], executions(simulator=40), PASS, []),
+    ],
+)
+def test_kernels_that_ran_no_more_are_named_and_decide_nothing(compare, old, new, outcome, told):
+    checks = [check(outcome)] if outcome else []
+    diff = compare([check()], checks, {"executions": old}, {"executions": new})
+    found = [change for change in diff.changes if change.kind == "kernel"]
+    assert [change.name for change in found] == told
+    assert all((change.old, change.new) == ("40 executions", "no longer executed") for change in found)
+    assert diff.worse is (outcome is not PASS)
 
 
 def test_other_changes(report: Report):

@@ -39,7 +39,7 @@ HOSTILE = {
 
 def poisoned(report: Report, text: str) -> Report:
     """``report`` with ``text`` in every string that is free of form, keys of mappings included."""
-    kept = {"schema_version", "target", "level", "status", "outcome", "kind", "relation"}
+    kept = {"schema_version", "target", "level", "status", "outcome", "kind", "relation", "direction"}
 
     def walk(value: Any, key: str = "") -> Any:
         if isinstance(value, dict):

@@ -124,6 +124,15 @@ def test_cut_file_names_the_line(tmp_path, report):
     assert "line 40" in one_line_error(path)
 
 
+def test_reads_what_an_older_kit_wrote(tmp_path, report):
+    path = RunFolder.create(tmp_path, report).path / "report.json"
+    data = json.loads(path.read_text())
+    data["schema_version"] = "1.0"
+    del data["executions"]
+    path.write_text(json.dumps(data))
+    assert load_report(path) == report.model_copy(update={"executions": []})
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [

@@ -33,6 +33,14 @@ def test_what_is_kept_equals_the_report(put, tmp_path):
         ]
 
 
+def test_a_report_of_an_older_kit_is_kept_like_any_other(put, tmp_path):
+    path = put("1")
+    data = json.loads(path.read_bytes())
+    del data["executions"]
+    path.write_text(json.dumps(data | {"schema_version": "1.0"}))
+    assert [(run.run_id, bool(run.results)) for run in read_history([tmp_path]).runs] == [("1", True)]
+
+
 def test_runs_come_in_the_order_of_time_from_any_depth(put, tmp_path):
     put("b", started="2026-03-02T00:00:00+00:00")
     put("a", started="2026-03-03T00:00:00+00:00")

@@ -5,11 +5,12 @@ import functools
 import numpy as np
 
 from trncheck.kernels.simulator import access, dtypes
+from trncheck.kernels.simulator.core import current
 from trncheck.kernels.simulator.errors import NkiError
 from trncheck.kernels.simulator.instruction import instruction
 from trncheck.kernels.simulator.isa import checks
 from trncheck.kernels.simulator.isa.enums import engine as engines
-from trncheck.kernels.simulator.storage import WRITTEN
+from trncheck.kernels.simulator.platform import nc_version
 from trncheck.kernels.simulator.tensor import NkiTensor
 
 _QUADRANT = 32
@@ -24,8 +25,10 @@ def tensor_copy(dst, src, engine=engines.unknown, name=None):
     checks.tile(dst, "dst")
     checks.same_extent(dst=dst, src=src)
     checks.on_engine(engine, (engines.vector, engines.scalar, engines.gpsimd), dst=dst, src=src)
+    if engine is engines.scalar and current().platform.version < nc_version.gen3:
+        raise NkiError("engine.scalar has no tensor_copy before trn2; use nisa.activation with op=nl.copy")
     values, taint = access.read(src, "src")
-    if engine is engines.scalar or dst.dtype != src.dtype:
+    if dst.dtype != src.dtype:
         values = values.astype(np.float32, copy=False)
     access.write(dst, values, taint)
 
@@ -54,9 +57,8 @@ def tensor_copy_predicated(dst, src, predicate, reverse_pred=False, name=None):
         checks.not_both_in_psum(src=src, predicate=predicate)
         if src.dtype != dst.dtype:
             raise NkiError(f"src is {src.dtype} and dst is {dst.dtype}; a predicated copy keeps the dtype")
-        values, state = access.peek(src)
-        values = values.reshape(dst.shape)
-        taint = None if state is None else _taint_of_chosen(state.reshape(dst.shape), src, chosen)
+        values, taint = access.read_where(src, "src", chosen)
+        values, taint = values.reshape(dst.shape), None if taint is None else taint.reshape(dst.shape)
     else:
         values, taint = np.broadcast_to(_constant(src, "src", dst), dst.shape), None
     if flags_taint is not None:
@@ -83,7 +85,9 @@ def nc_stream_shuffle(dst, src, shuffle_mask, name=None):
         checks.start_partition(checks.first_partition(tensor), active, operand)
     rows = _sources(tuple(shuffle_mask), dst.shape[0], src.shape[0])
     kept = rows < 0
-    values, taint = access.read(src if not kept.any() else _used(src, rows), "src")
+    used = np.zeros((src.shape[0], free), bool)
+    used[rows[~kept]] = True
+    values, taint = access.read_where(src, "src", used)
     values = values.reshape(-1, free)[rows].reshape(dst.shape)
     taint = None if taint is None else taint.reshape(-1, free)[rows].reshape(dst.shape)
     if not kept.any():
@@ -112,19 +116,9 @@ def _sources(mask: tuple[int, ...], dst_partitions: int, src_partitions: int) ->
     return np.array(rows)
 
 
-def _used(src: NkiTensor, rows: np.ndarray) -> NkiTensor:
-    """src as far as the last partition that is read."""
-    return src[: max(int(rows.max()), 0) + 1]
-
-
-def _taint_of_chosen(state: np.ndarray, src: NkiTensor, chosen: np.ndarray) -> access.Taint:
-    """The taint of src with the elements that are not copied counted as clean."""
-    return access.taint_of(np.where(chosen, state, WRITTEN), src, "src")
-
-
 def _constant(value, operand: str, dst: NkiTensor) -> np.ndarray:
     """A number as one element of dst's dtype."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+    if not isinstance(value, int | float | np.integer | np.floating):
         raise NkiError(f"{operand} {value!r} is not a number")
     if dtypes.is_float(dst.dtype) or dst.dtype == "bool":
         return access.rounded(np.array(value, np.float32), dst.dtype)

@@ -74,7 +74,7 @@ def tensor_scalar(
     for position, (op, label, operand, reverse) in enumerate(steps, start=1):
         operands = (values,)
         if not op.unary:
-            value, value_taint = column(operand, label, dst, dtype)
+            value, value_taint = column(operand, label, dst, dtype, fp32=not _is_16_bit(operand, label))
             taint = _combine(taint, value_taint, dst)
             operands = (value, values) if reverse else (values, value)
         if position < len(steps):
@@ -83,6 +83,14 @@ def tensor_scalar(
             access.write(dst, op.compute(*operands).astype(dtypes.stored(dst.dtype), copy=False), taint)
         else:
             access.write_result(dst, op.compute, operands, taint)
+
+
+def _is_16_bit(operand, label: str) -> bool:
+    """Whether an operand is a 16-bit float tensor, which is documented as fp32 but used in released kernels: warns."""
+    if not isinstance(operand, NkiTensor) or operand.dtype not in ("bfloat16", "float16"):
+        return False
+    current().warn(f"{label} is {operand.dtype}; documented for a tensor here is float32")
+    return True
 
 
 @instruction

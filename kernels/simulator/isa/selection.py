@@ -124,8 +124,8 @@ def nonzero_with_count(dst, src, index_offset=0, padding_val=-1, name=None):
 
 def _affine(dst: NkiTensor, pattern, offset, channel_multiplier) -> np.ndarray:
     """offset + p * channel_multiplier + sum of step * i, int64 in dst's shape."""
-    pairs = [tuple(pair) for pair in pattern]
-    if not 1 <= len(pairs) <= 4 or any(len(pair) != 2 for pair in pairs):
+    pairs = list(pattern)
+    if not 1 <= len(pairs) <= 4 or any(not isinstance(pair, list | tuple) or len(pair) != 2 for pair in pairs):
         raise NkiError(f"pattern {pattern!r} must be 1 to 4 pairs [step, count]")
     numbers = [*(number for pair in pairs for number in pair), offset, channel_multiplier]
     if any(not isinstance(number, int | np.integer) for number in numbers):

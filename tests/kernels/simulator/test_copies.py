@@ -33,10 +33,16 @@ def test_a_copy_to_another_dtype_goes_through_fp32(execute):
     np.testing.assert_array_equal(result.values, large.astype(np.float32))
     same = execute(nisa.tensor_copy, large, out=(1, 3), dtype=nl.int32)
     np.testing.assert_array_equal(same.values, large)
-    on_scalar = execute(
-        lambda dst, src: nisa.tensor_copy(dst, src, engine=nisa.engine.scalar), large, out=(1, 3), dtype=nl.int32
-    )
-    np.testing.assert_array_equal(on_scalar.values, large.astype(np.float32).astype(np.int32))
+
+
+def test_the_scalar_engine_copies_from_trn2_on(execute, refused, monkeypatch):
+    def body(dst, src):
+        nisa.tensor_copy(dst, src, engine=nisa.engine.scalar)
+
+    large = np.array([[2**24 + 1]], np.int32)
+    np.testing.assert_array_equal(execute(body, large, out=(1, 1), dtype=nl.int32).values, large)
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn1")
+    refused("engine.scalar has no tensor_copy before trn2", body, large, out=(1, 1), dtype=nl.int32)
 
 
 @given(values=st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=16))
@@ -147,6 +153,13 @@ def test_a_shuffle_gives_one_partition_to_all_and_255_keeps(execute):
     result = execute(body, x, out=(32, 5)).values
     np.testing.assert_array_equal(result[:16], np.broadcast_to(x, (16, 5)))
     np.testing.assert_array_equal(result[16:], 7)
+
+
+def test_partitions_that_a_shuffle_does_not_use_need_no_values(execute):
+    x = np.ma.array(normal(32, 2), mask=np.repeat(np.arange(32)[:, None] != 3, 2, axis=1))
+    result = execute(lambda dst, src: nisa.nc_stream_shuffle(dst, src, [3] * 32), x, out=(32, 2))
+    assert not result.warnings
+    assert not result.tainted.any()
 
 
 def test_a_shuffle_in_place(execute):

@@ -73,8 +73,8 @@ def test_a_result_that_depends_on_the_order_of_cores_is_a_missing_barrier():
     np.testing.assert_array_equal(run(nki.jit(overwritten)[2], (X, True))[0], X)
     line = f"test_cores.py:{overwritten.__code__.co_firstlineno}"
     assert refused(overwritten, X, False) == (
-        f"{line}: overwritten: output 0[0, 0] (16.0 or 0.0; 16 of 64 elements differ) depends on which core runs first: "
-        "a core_barrier is missing"
+        f"{line}: overwritten: output 0[0, 0] (16.0 or 0.0; 16 of 64 elements differ) depends on which core runs "
+        "first: a core_barrier is missing"
     )
     assert run(nki.jit(overwritten)[2], (X, False), orders=1)[0] is not None
 

@@ -74,6 +74,16 @@ def test_arguments_of_any_layout_go_in():
     assert torch.equal(nki.simulate(copied)(x[:1].expand(3, 4)), x[:1].expand(3, 4))
 
 
+def test_read_only_arrays_and_one_array_for_two_arguments_go_in():
+    x = X.copy()
+    x.setflags(write=False)
+    np.testing.assert_array_equal(nki.simulate(double)(x), 2 * X)
+    both = X.copy()
+    for degree in (1, 2):
+        run(double_in_place[degree], (both, X, both))
+    np.testing.assert_array_equal(both, 4 * X)
+
+
 def layouts():
     """Tensors (8, 4) to be written: whole, transposed, every second row, a slice of more."""
     return {

@@ -255,6 +255,7 @@ def test_ap_reinterprets_in_elements_of_the_new_dtype():
         (lambda t: t[1:].ap([[48, 2]], offset=0), False, "call it on the whole tensor"),
         (lambda t: t.ap([[1, 4], [48, 2]]), True, "first step of a pattern on chip is the 48 elements of a partition"),
         (lambda t: t.ap([[48, 4], [1, 2]], offset=48), True, "partitions 1 to 4"),
+        (lambda t: t.ap([[48, 3], [2, 24]], offset=2), True, "reaches elements 2 to 48 of a partition that has 48"),
         (lambda t: t.ap([[48, 0]]), False, "positive count"),
         (lambda t: t.ap([[48, 1]] * 6), False, "1 to 5 pairs"),
         (lambda t: t.ap([[48, 1]], scalar_offset=2), False, "scalar_offset must be an SBUF tensor of one element"),
@@ -262,7 +263,7 @@ def test_ap_reinterprets_in_elements_of_the_new_dtype():
         (lambda t: t.ap([[48, 4]], scalar_offset=t, vector_offset=t), False, "exclude each other"),
         (lambda t: t.ap([[48, 4]], vector_offset=t), True, "vector_offset addresses HBM tensors only"),
     ],
-    ids=["beyond", "below", "offset", "step", "partitions", "count", "six", "int", "buffer", "both", "on-chip"],
+    ids=["beyond", "below", "offset", "step", "partitions", "free", "count", "six", "int", "buffer", "both", "on-chip"],
 )
 def test_patterns_that_no_storage_has_are_refused(view, on_chip, problem):
     with pytest.raises(NkiError) as error:
@@ -313,3 +314,12 @@ def test_scalar_offset_out_of_bounds_is_an_error_where_it_is_used(index):
     with pytest.raises(NkiError, match=rf"scalar offset {index} is outside the 4 entries of hbm 'x'") as error:
         run(kernel, (counting(), index))
     assert here(error)
+
+
+def test_a_scalar_offset_on_chip_stays_within_its_partition():
+    def view(tile, at):
+        return tile.ap([[48, 3], [1, 10]], scalar_offset=nisa.register_alloc(at), indirect_dim=1)
+
+    np.testing.assert_array_equal(selected(lambda t: view(t, 4), on_chip=True), counting().reshape(4, 48)[:3, 32:42])
+    with pytest.raises(NkiError, match="scalar offset 5 reaches element 49, of 48, of sbuf"):
+        selected(lambda t: view(t, 5), on_chip=True)

@@ -141,6 +141,15 @@ def legacy_typing(monkeypatch):
     typing.mutable_tensor = object
 
 
+@pytest.fixture
+def circulant(monkeypatch):
+    """A stand-in for ``scipy.linalg.circulant``, the one function of SciPy that topk uses."""
+    for name in ("scipy", "scipy.linalg"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    sys.modules["scipy"].linalg = sys.modules["scipy.linalg"]
+    sys.modules["scipy.linalg"].circulant = lambda column: np.stack([np.roll(column, i) for i in range(len(column))], 1)
+
+
 def pytest_runtest_logreport(report) -> None:
     if report.when == "call":
         _ROWS.extend(value for name, value in report.user_properties if name == "upstream")
