@@ -218,7 +218,7 @@ def test_switched_on(judge, runs, config):
         got, want = on.gradients(step), off.gradients(step)
         judge.same_names(f"step {step}, parameters with a gradient", got, want)
         for group, (error, name, elements) in relative_errors(got, want).items():
-            bar = bars.kernel_gradient(step)
+            bar = bars.GRADIENT if step == 1 else bars.SWITCHED_GRADIENT
             judge.at_most(f"step {step}, gradient of {group} ({name})", error, bar, elements=elements)
 
 

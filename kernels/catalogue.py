@@ -7,6 +7,8 @@ import importlib.metadata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from trncheck.kernels import runtime
+
 GROUP = "trncheck.kernels"
 
 
@@ -59,7 +61,8 @@ def load(name: str) -> Entry:
     points = [point for point in importlib.metadata.entry_points(group=GROUP) if point.name == name]
     if not points:
         raise ValueError(f"no kernel is named {name!r}; known kernels: {', '.join(names())}")
-    found = points[0].load()
+    with runtime.importing():
+        found = points[0].load()
     if not isinstance(found, Entry):
         raise ValueError(f"entry point {name!r} ({points[0].value}) is {type(found).__name__}, not a catalogue entry")
     return found

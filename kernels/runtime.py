@@ -4,10 +4,10 @@ On a Neuron device a kernel goes through torch-neuronx, written against its docu
 yet. CPU tensors go through ``nki.simulate`` where the official NKI is installed, else through our simulator.
 """
 
+import contextlib
 import functools
 import importlib
 import os
-import sys
 from types import ModuleType
 
 from trncheck.kernels import counters
@@ -25,10 +25,13 @@ def lnc() -> int:
 @functools.cache
 def load(module: str) -> ModuleType:
     """Import an NKI source: against the official NKI where it is installed, else against the simulator."""
-    if official_nki():
+    with importing():
         return importlib.import_module(module)
-    with as_nki():
-        return importlib.import_module(module)
+
+
+def importing() -> contextlib.AbstractContextManager:
+    """Inside the context ``import nki`` works: it gives the official NKI, or else the simulator."""
+    return contextlib.nullcontext() if official_nki() else as_nki()
 
 
 def cpu_backend() -> str:
@@ -61,10 +64,27 @@ def launch(operator: str, direction: str, kernel, *args, cores: int | None = Non
 
 def _simulate(kernel, cores: int, args, kwargs):
     if official_nki():
-        return sys.modules["nki"].simulate(kernel[cores])(*args, **kwargs)
+        return _simulate_officially(kernel[cores], args, kwargs)
     from trncheck.kernels.simulator import launch as simulator
 
     return simulator.run(kernel[cores], args, kwargs, orders=_orders(kernel, cores, args, kwargs))[0]
+
+
+def _simulate_officially(kernel, args, kwargs):
+    """``nki.simulate`` as documented for NKI 0.7; never run. Its results may be NumPy arrays or tensors."""
+    import torch
+
+    def shared(value):
+        # NumPy pins the storage of a tensor that it has seen, and FSDP resizes it; an alias takes the blow.
+        return torch.from_dlpack(value.detach()) if isinstance(value, torch.Tensor) else value
+
+    def tensor(value):
+        if isinstance(value, tuple | list):
+            return type(value)(map(tensor, value))
+        return value if isinstance(value, torch.Tensor) else torch.from_dlpack(value)
+
+    nki = importlib.import_module("nki")
+    return tensor(nki.simulate(kernel)(*map(shared, args), **{name: shared(value) for name, value in kwargs.items()}))
 
 
 _seen: set = set()

@@ -130,8 +130,10 @@ def _no_longer_executed(old: Report, new: Report) -> list[Change]:
     for counts, report in ((before, old), (after, new)):
         for e in report.executions:
             counts[f"{e.operator} {e.direction} on {e.backend}"] += e.count if e.check in ran else 0
+    # A run that recorded nothing at all may be an older kit's.
+    gone = "no longer executed" if new.executions else "none recorded"
     return [
-        Change(kind="kernel", name=name, old=plural(count, "execution"), new="no longer executed")
+        Change(kind="kernel", name=name, old=plural(count, "execution"), new=gone)
         for name, count in sorted(before.items())
         if count and not after[name]
     ]

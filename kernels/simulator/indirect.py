@@ -48,7 +48,7 @@ def store(tensor: NkiTensor, values: np.ndarray, taint: Taint, kept: Kept, skip:
         window = NkiTensor(tensor.storage, tensor.shape, tensor.strides, access.start(tensor), tensor.dtype)
         by_row = tensor.shape[0] == kept.size
         part = kept if by_row else np.repeat(kept, tensor.size // kept.size).reshape(tensor.shape)
-        _put(window, part, part, values.reshape(tensor.shape), taint, distinct=False)
+        _put(window, part, part, values.reshape(tensor.shape), taint, recount=False)
         return
     window, rows, inside = _choose(tensor, "dst", skip)
     part = slice(None) if inside is None else inside
@@ -57,7 +57,7 @@ def store(tensor: NkiTensor, values: np.ndarray, taint: Taint, kept: Kept, skip:
         part = kept if inside is None else kept & inside
     values = values.reshape(tensor.shape)
     twice = has_duplicates(rows)
-    _put(window, rows, part, values, taint, distinct=not twice and _is_disjoint(window))
+    _put(window, rows, part, values, taint, recount=twice)
     if twice:
         written, wanted = access.peek(window)[0][rows], dtypes.cast(values[part], tensor.dtype)
         if written.tobytes() != wanted.tobytes():
@@ -109,24 +109,13 @@ def _choose(tensor: NkiTensor, operand: str, skip: bool) -> tuple[NkiTensor, np.
     return NkiTensor(storage, shape, strides, start, tensor.dtype), rows - first, kept
 
 
-def _is_disjoint(tensor: NkiTensor) -> bool:
-    """Whether surely no two elements lie at one address."""
-    span = 0
-    for step, count in sorted((abs(step), count) for step, count in zip(tensor.strides, tensor.shape, strict=True)):
-        if count > 1:
-            if step <= span:
-                return False
-            span += step * (count - 1)
-    return True
-
-
-def _put(window: NkiTensor, at: np.ndarray, part, values: np.ndarray, taint: Taint, distinct: bool) -> None:
-    """``window[at] = values[part]``, with the state of these elements; ``distinct``: no two lie at one address."""
+def _put(window: NkiTensor, at: np.ndarray, part, values: np.ndarray, taint: Taint, recount: bool) -> None:
+    """``window[at] = values[part]``, with the state of these elements; ``recount`` where some are written twice."""
     storage = window.storage
     storage.touch(current())
     storage.claim()
     view, state = access.peek(window)
-    view[at] = dtypes.cast(values[part], window.dtype)
+    view[at] = access.rounded(values[part], window.dtype)
     if taint is not None:
         taint = np.maximum(taint, WRITTEN).reshape(values.shape)[part]
     if state is None:
@@ -137,13 +126,13 @@ def _put(window: NkiTensor, at: np.ndarray, part, values: np.ndarray, taint: Tai
     mark = WRITTEN if taint is None else taint
     if state.base is None:  # a copy, because the view's dtype has another size than the storage's
         storage.state[access.covering(window, window.offset)[at]] = mark
-        distinct = False
-    elif storage.missing and distinct:
+        recount = True
+    elif storage.missing and not recount:
         before = state[at]
         storage.missing -= before.size - int(np.count_nonzero(before))
         state[at] = mark
     else:
         state[at] = mark
-    if storage.missing and not distinct:
+    if storage.missing and recount:
         storage.missing = int(np.count_nonzero(storage.state == UNWRITTEN))
     storage.forget_if_clean()

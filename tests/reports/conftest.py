@@ -27,7 +27,7 @@ FP64 = "error of plain bfloat16 against float64, times 2"
 
 
 def sample_report(**changes: object) -> Report:
-    """About 25 checks in seven subjects, two groups of curves, pins, failures, executions; ``changes`` replace fields."""
+    """About 25 checks in seven subjects, curves, pins, failures, executions; ``changes`` replace fields."""
     fields = {
         "run_id": "20260301T101500-3fa9c1",
         "kit_version": "0.1.0",

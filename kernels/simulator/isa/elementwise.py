@@ -9,7 +9,7 @@ from trncheck.kernels.simulator.instruction import instruction
 from trncheck.kernels.simulator.isa import accumulators, checks
 from trncheck.kernels.simulator.isa.enums import engine as engines
 from trncheck.kernels.simulator.isa.enums import reduce_cmd as commands
-from trncheck.kernels.simulator.isa.operands import column, integers, scalar_engine_pair, unary_of_tensor_scalar
+from trncheck.kernels.simulator.isa.operands import check_scalar_op, integers, scalar_engine_pair, sides
 from trncheck.kernels.simulator.ops import OPS, Op
 from trncheck.kernels.simulator.storage import Buffer
 from trncheck.kernels.simulator.tensor import NkiTensor
@@ -58,10 +58,10 @@ def tensor_scalar(
     checks.tile(data, "data")
     checks.tile(dst, "dst")
     checks.same_extent(dst=dst, data=data)
-    _check_step(op0, "op0", operand0)
+    check_scalar_op(op0, operand0, "op0", "arithmetic", "bitvec")
     steps = [(op0, "operand0", operand0, reverse0)]
     if op1 is not None:
-        _check_step(op1, "op1", operand1)
+        check_scalar_op(op1, operand1, "op1", "arithmetic", "bitvec")
         steps.append((op1, "operand1", operand1, reverse1))
         if (op0.kind == "bitvec") != (op1.kind == "bitvec"):
             raise NkiError(f"op0 {op0!r} and op1 {op1!r} must both be arithmetic or both be bitvec")
@@ -72,11 +72,8 @@ def tensor_scalar(
     values, taint = integers(data, "data", dst) if bitwise else access.read_like(data, "data", dst.shape)
     dtype = values.dtype if bitwise else None
     for position, (op, label, operand, reverse) in enumerate(steps, start=1):
-        operands = (values,)
-        if not op.unary:
-            value, value_taint = column(operand, label, dst, dtype, fp32=not _is_16_bit(operand, label))
-            taint = _combine(taint, value_taint, dst)
-            operands = (value, values) if reverse else (values, value)
+        fp32 = not _is_16_bit(operand, label)
+        operands, taint = sides(op, values, taint, operand, label, reverse, dst, integer=dtype, fp32=fp32)
         if position < len(steps):
             values = _compute(op, operands)
         elif bitwise:
@@ -115,15 +112,15 @@ def scalar_tensor_tensor(
     checks.tile(data, "data")
     checks.tile(operand1, "operand1")
     checks.tile(dst, "dst")
-    for op, label in ((op0, "op0"), (op1, "op1")):
-        checks.op(op, label, "arithmetic")
+    check_scalar_op(op0, operand0, "op0", "arithmetic")
+    checks.op(op1, "op1", "arithmetic")
     checks.same_extent(dst=dst, data=data, operand1=operand1)
     checks.not_both_in_psum(data=data, operand1=operand1)
     a, a_taint = access.read_like(data, "data", dst.shape)
     b, b_taint = access.read_like(operand1, "operand1", dst.shape)
-    value, value_taint = column(operand0, "operand0", dst, fp32=False)
-    taint = _combine(access.combine(a_taint, b_taint), value_taint, dst)
-    first = _compute(op0, (value, a) if reverse0 else (a, value))
+    taint = access.combine(a_taint, b_taint)
+    operands, taint = sides(op0, a, taint, operand0, "operand0", reverse0, dst, fp32=False)
+    first = _compute(op0, operands)
     operands = (b, first) if reverse1 else (first, b)
     if reduce_op is None:
         if reduce_res is not None:
@@ -149,23 +146,6 @@ def reciprocal(dst, data, name=None):
 def _compute(op: Op, operands: tuple) -> np.ndarray:
     with np.errstate(all="ignore"):
         return op.compute(*operands)
-
-
-def _combine(taint: access.Taint, column_taint: access.Taint, dst: NkiTensor) -> access.Taint:
-    if column_taint is None:
-        return taint
-    return access.combine(np.broadcast_to(column_taint, dst.shape), taint)
-
-
-def _check_step(op, label: str, operand) -> None:
-    checks.op(op, label)
-    if op.kind == "activation" and not unary_of_tensor_scalar(op):
-        raise NkiError(f"{label} {op!r} is an activation function; use nisa.activation")
-    is_zero = operand is None or (isinstance(operand, int | float) and operand == 0)
-    if op.unary and not is_zero:
-        raise NkiError(f"{label} {op!r} takes no operand; give operand{label[-1]}=None")
-    if not op.unary and operand is None:
-        raise NkiError(f"{label} {op!r} needs operand{label[-1]}")
 
 
 def _check_engine(engine, op0: Op, op1: Op | None, dst, data) -> None:

@@ -10,6 +10,8 @@ from trncheck.kernels.simulator.ops import OPS, Op
 from trncheck.kernels.simulator.platform import nc_version
 from trncheck.kernels.simulator.tensor import NkiTensor
 
+_UNARY = ("rsqrt", "reciprocal", "abs")
+
 
 def integers(tensor: NkiTensor, operand: str, dst: NkiTensor) -> tuple[np.ndarray, access.Taint]:
     """Values of an integer tensor as they are stored, in dst's shape; dst must be an integer too."""
@@ -52,10 +54,34 @@ def _integer(value, operand: str, dtype: np.dtype) -> np.ndarray:
     return np.array(int(value) % 2**bits, np.dtype(f"u{dtype.itemsize}")).astype(dtype)
 
 
-def unary_of_tensor_scalar(op: Op) -> bool:
-    """Whether tensor_scalar has this function of one operand; square and relu from trn3 on."""
-    names = ("rsqrt", "reciprocal", "abs")
-    return op.name in names or (op.name in ("square", "relu") and current().platform.version >= nc_version.gen4)
+def check_scalar_op(op, operand, label: str, *kinds: str) -> None:
+    """Demand a function of ``kinds`` that takes a tile and ``operand``, or one of a tile alone that engines have there.
+
+    Those are rsqrt, reciprocal and abs; square and relu from trn3 on.
+    """
+    checks.op(op, label)
+    unary = _UNARY if current().platform.version < nc_version.gen4 else (*_UNARY, "square", "relu")
+    if op.kind == "activation" and op.name not in unary:
+        raise NkiError(f"{label} {op!r} is an activation function; use nisa.activation")
+    if op.kind not in ("activation", *kinds):
+        raise NkiError(f"{label} {op!r} is {op.kind}, not {' or '.join(kinds)}")
+    is_zero = operand is None or (isinstance(operand, int | float) and operand == 0)
+    if op.unary and not is_zero:
+        raise NkiError(f"{label} {op!r} takes no operand; give operand{label[-1]}=None")
+    if not op.unary and operand is None:
+        raise NkiError(f"{label} {op!r} needs operand{label[-1]}")
+
+
+def sides(
+    op: Op, values, taint, operand, label: str, reverse: bool, dst: NkiTensor, *, integer=None, fp32: bool = True
+):
+    """What ``op`` computes from: (values,), (values, operand) or the reverse; and the taint of its result."""
+    if op.unary:
+        return (values,), taint
+    value, value_taint = column(operand, label, dst, integer, fp32=fp32)
+    if value_taint is not None:
+        taint = access.combine(np.broadcast_to(value_taint, dst.shape), taint)
+    return ((value, values) if reverse else (values, value)), taint
 
 
 def scalar_engine_pair(op0: Op, op1: Op | None) -> None:

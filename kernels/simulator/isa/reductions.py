@@ -7,7 +7,7 @@ from trncheck.kernels.simulator.errors import NkiError
 from trncheck.kernels.simulator.instruction import instruction
 from trncheck.kernels.simulator.isa import accumulators, checks
 from trncheck.kernels.simulator.isa.enums import reduce_cmd as commands
-from trncheck.kernels.simulator.isa.operands import column, unary_of_tensor_scalar
+from trncheck.kernels.simulator.isa.operands import check_scalar_op, column, sides
 from trncheck.kernels.simulator.ops import Op
 from trncheck.kernels.simulator.storage import Buffer
 
@@ -78,17 +78,10 @@ def tensor_scalar_reduce(
     """dst = data op0 operand0, and reduce_res (P, 1) = dst, before it is rounded, reduced over its free dimensions."""
     checks.tile(data, "data")
     checks.tile(dst, "dst")
-    checks.op(op0, "op0", "arithmetic", "activation")
-    if op0.kind == "activation" and not (unary_of_tensor_scalar(op0) and operand0 in (None, 0)):
-        raise NkiError(f"op0 {op0!r} with operand0 {operand0!r}: of one operand only abs, rsqrt or reciprocal, with 0")
+    check_scalar_op(op0, operand0, "op0", "arithmetic")
     checks.same_extent(dst=dst, data=data)
     values, taint = access.read_like(data, "data", dst.shape)
-    operands = (values,)
-    if not op0.unary:
-        value, value_taint = column(operand0, "operand0", dst)
-        operands = (value, values) if reverse0 else (values, value)
-        if value_taint is not None:
-            taint = access.combine(np.broadcast_to(value_taint, dst.shape), taint)
+    operands, taint = sides(op0, values, taint, operand0, "operand0", reverse0, dst)
     with np.errstate(all="ignore"):
         values = op0.compute(*operands)
     sums = accumulators.update("vector", reduce_cmd, reduce_op, dst, values, taint, reduce_res, reduce_init)

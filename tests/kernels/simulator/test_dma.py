@@ -165,6 +165,41 @@ def test_vector_select_chooses_rows_of_the_view():
     np.testing.assert_array_equal(run(kernel, (x, column(indices)))[0], x[2:][indices][:, 1:])
 
 
+def test_rows_of_a_view_end_with_the_view():
+    def kernel(x, indices):
+        out = nl.ndarray((16, 4), x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, x[2:10].vector_select(0, tile_of(indices)))
+        return out
+
+    x = normal(20, 4)
+    np.testing.assert_array_equal(run(kernel, (x, column(np.full(16, 7))))[0], np.tile(x[9], (16, 1)))
+    refused("vector_offset[0] is 8, outside rows 0 to 7", kernel, x, column(np.full(16, 8)))
+
+
+def test_rows_that_would_begin_before_the_tensor_are_out_of_bounds():
+    def kernel(x, indices):
+        out = nl.ndarray((16, 3), x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, x.ap([[4, 16], [-1, 3]], vector_offset=tile_of(indices)))
+        return out
+
+    x, indices = normal(20, 4), np.arange(16) + 1
+    flat = x.reshape(-1)
+    expected = flat[4 * indices[:, None] - np.arange(3)]
+    np.testing.assert_array_equal(run(kernel, (x, column(indices)))[0], expected)
+    refused("vector_offset[0] is 0, outside rows 1 to 19", kernel, x, column(indices - 1))
+
+
+def test_a_scatter_into_an_argument_updates_it_in_place():
+    def kernel(data, indices, into):
+        nisa.dma_copy(into.ap([[6, 16], [1, 6]], vector_offset=tile_of(indices)), data)
+
+    data, indices, into = normal(16, 6), np.arange(16)[::-1], np.zeros((20, 6), np.float32)
+    _, report = run(kernel, (data, column(indices), into))
+    assert report.mutated == ["into"]
+    np.testing.assert_array_equal(into[:16], data[::-1])
+    assert not into[16:].any()
+
+
 def test_offsets_are_read_when_the_copy_runs():
     def kernel(x, first, second):
         index = tile_of(first)

@@ -84,6 +84,23 @@ def test_compute_adds_gathered_rows_to_a_tile():
     np.testing.assert_array_equal(run(kernel, (x, column(indices), y))[0], x[indices] + y)
 
 
+def test_a_sum_is_left_out_where_either_row_is_out_of_bounds():
+    def kernel(x, one, other, y):
+        tile, rows = tile_of(y), [[6, 16], [1, 6]]
+        sources = [x.ap(rows, vector_offset=tile_of(one)), x.ap(rows, vector_offset=tile_of(other))]
+        nisa.dma_compute(tile, sources, nl.add, oob_mode=nisa.oob_mode.skip)
+        out = nl.ndarray(y.shape, y.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, tile)
+        return out
+
+    x, y, one, other = normal(20, 6), normal(16, 6, seed=1), np.arange(16), np.arange(16) + 4
+    one[2], other[5] = -1, 20
+    kept = (one >= 0) & (other < 20)
+    expected = y.copy()
+    expected[kept] = x[one[kept]] + x[other[kept]]
+    np.testing.assert_array_equal(run(kernel, (x, column(one), column(other), y))[0], expected)
+
+
 def test_compute_refuses_rows_that_occur_twice():
     indices = np.arange(16)
     indices[7] = 3

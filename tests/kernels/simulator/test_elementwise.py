@@ -117,6 +117,13 @@ def test_tensor_scalar_has_some_functions_of_one_operand(execute):
         np.testing.assert_allclose(result.values, expected, rtol=1e-6)
 
 
+def test_a_16_bit_operand_of_tensor_scalar_is_a_warning(execute):
+    x, column = normal(8, 6), normal(8, 1, seed=1, dtype=BF16)
+    result = execute(lambda dst, x, c: nisa.tensor_scalar(dst, x, nl.multiply, c), x, column, out=(8, 6))
+    np.testing.assert_array_equal(result.values, x * f32(column))
+    assert "operand0 is bfloat16; documented for a tensor here is float32" in result.warnings[0]
+
+
 @DTYPES
 def test_scalar_tensor_tensor(execute, dtype):
     a, b, column = normal(16, 6, dtype=dtype), normal(16, 2, 3, seed=1, dtype=dtype), normal(16, 1, seed=2, dtype=BF16)

@@ -140,6 +140,24 @@ def test_a_scatter_writes_its_rows_only():
     assert "output 0[1, 0] was never written (8 of 144 elements)" in error
 
 
+def test_scattered_data_that_was_never_written_is_known_by_row():
+    def kernel(x, indices):
+        index, tile, out = nl.ndarray((16, 1), nl.int32), nl.ndarray((16, 8), nl.float32), output((16, 8))
+        nisa.dma_copy(index, indices)
+        nisa.dma_copy(tile[:15], x[:15])
+        nisa.dma_copy(out, x)
+        nisa.dma_copy(out.ap([[8, 16], [1, 8]], vector_offset=index), tile, oob_mode=nisa.oob_mode.skip)
+        return out
+
+    indices = np.arange(16)[::-1].copy()
+    indices[15] = 16
+    out, report = run(kernel, (ROWS, column(indices)))
+    np.testing.assert_array_equal(out, np.concatenate([ROWS[:1], ROWS[14::-1]]))
+    assert "src[15, 0] was never written (8 of 128 elements)" in report.warnings[0]
+    indices[[3, 15]] = 99, 12
+    assert "output 0[12, 0] (8 of 128 elements) comes from memory" in refused(kernel, ROWS, column(indices))
+
+
 def test_rows_that_a_gather_skips_stay_as_they_were():
     def kernel(x, indices, first):
         index, tile, out = nl.ndarray((16, 1), nl.int32), nl.ndarray((16, 8), nl.float32), output()

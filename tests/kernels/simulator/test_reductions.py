@@ -123,6 +123,15 @@ def test_tensor_scalar_reduce_reduces_what_it_computes(execute, op, function):
     np.testing.assert_allclose(result, np.stack(expected, axis=1), rtol=1e-5, atol=1e-5)
 
 
+def test_tensor_scalar_reduce_of_absolute_values(execute):
+    x = normal(16, 12)
+
+    def body(dst, x):
+        nisa.tensor_scalar_reduce(x, x, nl.abs, 0.0, nl.maximum, dst)
+
+    np.testing.assert_array_equal(execute(body, x, out=(16, 1)).values, np.abs(x).max(axis=1, keepdims=True))
+
+
 @pytest.mark.parametrize(("op", "function"), [("add", np.sum), ("max", np.max)])
 def test_tensor_partition_reduce(execute, op, function):
     x = normal(128, 2, 3)

@@ -15,6 +15,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+
 from trncheck.kernels.simulator import launch
 from trncheck.kernels.simulator.modules import as_nki
 
@@ -23,9 +24,6 @@ HOW = (
     f"{FOLDER} is not set: git clone https://github.com/aws-neuron/nki-library, and point it at the clone's "
     "src/nkilib_src, the folder that holds the package nkilib"
 )
-_ROWS: list[dict] = []
-_modules: dict[str, ModuleType] = {}
-"""nkilib as imported by the first test that asked; in sys.modules during tests only."""
 
 
 @dataclass
@@ -39,6 +37,12 @@ class Row:
     """max |error| / max |reference|"""
     seconds: float
     warnings: list[str] = field(default_factory=list)
+
+
+_ROWS: list[Row] = []
+_NOT_RUN: list[str] = []
+_modules: dict[str, ModuleType] = {}
+"""nkilib as imported by the first test that asked; in sys.modules during tests only."""
 
 
 @pytest.fixture(scope="session")
@@ -75,15 +79,16 @@ class Upstream:
         self._last = (kernel.__name__, lnc or 1, time.perf_counter() - started, report.warnings)
         return result
 
-    def agree(self, what: str, got, want, within: float) -> None:
-        """Assert that ``got`` differs from ``want`` by at most ``within`` times its largest value; puts it on record.
-
-        The row names the kernel of the last :meth:`run`.
-        """
+    @staticmethod
+    def error(got, want) -> float:
+        """The largest difference, over the largest value of ``want``."""
         got, want = _float64(got), _float64(want)
-        assert got.shape == want.shape, f"{what}: shape {got.shape}, the reference has {want.shape}"
-        scale = np.abs(want).max()
-        error = float(np.abs(got - want).max() / (scale or 1.0))
+        assert got.shape == want.shape, f"shape {got.shape}, the reference has {want.shape}"
+        return float(np.abs(got - want).max() / (np.abs(want).max() or 1.0))
+
+    def agree(self, what: str, got, want, within: float) -> None:
+        """Assert that the :meth:`error` of ``got`` is at most ``within``; the last :meth:`run` gets a row for it."""
+        error = self.error(got, want)
         name, lnc, seconds, warnings = self._last
         self._record("upstream", asdict(Row(name, lnc, what, error, seconds, list(warnings))))
         assert error <= within, f"{name}: {what} is off by {error:.3g} of its largest value, more than {within:.3g}"
@@ -151,8 +156,12 @@ def circulant(monkeypatch):
 
 
 def pytest_runtest_logreport(report) -> None:
+    if Path(__file__).parent.name not in Path(report.fspath).parts:
+        return
     if report.when == "call":
-        _ROWS.extend(value for name, value in report.user_properties if name == "upstream")
+        _ROWS.extend(Row(**value) for name, value in report.user_properties if name == "upstream")
+        if report.skipped:
+            _NOT_RUN.append(getattr(report, "wasxfail", "") or report.longrepr[2].removeprefix("Skipped: "))
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
@@ -160,13 +169,20 @@ def pytest_terminal_summary(terminalreporter) -> None:
         return
     write = terminalreporter.write_line
     terminalreporter.section("nkilib's kernels on the simulator")
-    write(f"{'kernel':<34} {'LNC':>3} {'compared':<44} {'error':>8} {'seconds':>8}  warnings")
-    for row in _ROWS:
-        write(
-            f"{row['kernel']:<34} {row['lnc']:>3} {row['what']:<44} {row['error']:>8.1e} {row['seconds']:>8.2f}"
-            f"  {len(row['warnings']) or ''}"
-        )
-    write("error: max |error| / max |reference|; seconds: of the launch, on LNC 2 for both core orders")
-    texts = dict.fromkeys(f"{row['kernel']}: {text}" for row in _ROWS for text in row["warnings"])
-    for text in texts:
+    write(f"{'kernel':<40} LNC {'compared':<46} {'cases':>5} {'error':>8} {'seconds':>8} warnings")
+    for (kernel, lnc, what), rows in _grouped().items():
+        error, seconds = max(row.error for row in rows), max(row.seconds for row in rows)
+        warnings = len({text for row in rows for text in row.warnings}) or ""
+        write(f"{kernel:<40} {lnc:>3} {what:<46} {len(rows):>5} {error:>8.1e} {seconds:>8.2f} {warnings:>8}")
+    write("error: the largest max |error| / max |reference|; seconds: of the slowest launch, all its core orders")
+    for text in dict.fromkeys(f"{row.kernel}: {text}" for row in _ROWS for text in row.warnings):
         write(f"warning: {text}")
+    for reason in dict.fromkeys(_NOT_RUN):
+        write(f"not run: {reason}")
+
+
+def _grouped() -> dict[tuple, list[Row]]:
+    groups: dict[tuple, list[Row]] = {}
+    for row in _ROWS:
+        groups.setdefault((row.kernel, row.lnc, row.what), []).append(row)
+    return groups

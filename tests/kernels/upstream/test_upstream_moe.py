@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+
 from trncheck.kernels.moe.reference import experts_reference
 from trncheck.kernels.simulator.errors import NkiError
 
@@ -147,6 +148,41 @@ def test_forward_shard_on_hidden(upstream):
     kernel = upstream.module("experimental.moe.forward.bwmm_shard_on_H").blockwise_mm_baseline_shard_hidden
     out = upstream.run(kernel, **problem.arguments(padding=1), lnc=2, strict=False)
     upstream.agree("output bf16, top 2", out[:T], problem.truth()[0], BF16)
+
+
+def test_forward_hybrid_needs_dynamic_range(upstream):
+    """NKI 0.7 has no nl.dynamic_range, and says so."""
+    module = upstream.module("core.moe.moe_cte.bwmm_shard_on_I")
+    arguments = Routing.make(1).arguments(padding=1)
+    conditions = torch.ones(len(arguments["block_to_expert"]) + 1, dtype=torch.int32)
+    conditions[-1] = 0
+    kernel = module.blockwise_mm_baseline_shard_intermediate_hybrid
+    with pytest.raises(NkiError, match=r"nl\.dynamic_range no longer exists in NKI 0\.7; use nl\.fori_loop"):
+        upstream.run(kernel, conditions, **arguments, lnc=2, strict=False)
+
+
+@pytest.mark.parametrize("every", [False, True], ids=["selected experts", "all experts"])
+@pytest.mark.parametrize("lnc", [1, 2])
+def test_forward_token_generation(upstream, lnc, every):
+    tokens, top_k = 8, 2
+    problem = Routing.make(top_k)
+    modes = upstream.module("core.utils.common_types").ExpertAffinityScaleMode
+    affinity_TE = problem.affinity_TE[:tokens]
+    chosen = affinity_TE.float().topk(top_k)
+    out = upstream.run(
+        upstream.module("core.moe.moe_tkg.moe_tkg").moe_tkg,
+        problem.hidden_TD[:tokens],
+        problem.gate_up_ED2F,
+        problem.down_EFD,
+        affinity_TE,
+        chosen.indices.int(),
+        every,
+        rank_id=torch.zeros(1, 1, dtype=torch.int32) if every else None,
+        expert_affinities_eager=None if every else chosen.values.bfloat16(),
+        expert_affinities_scaling_mode=modes.POST_SCALE,
+        lnc=lnc,
+    )
+    upstream.agree(f"output bf16, {'all' if every else 'selected'} experts", out, problem.truth()[0][:tokens], BF16)
 
 
 def _backward(problem: Routing):

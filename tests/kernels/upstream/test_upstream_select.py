@@ -1,9 +1,11 @@
-"""Choosing and indexing: nkilib's router, top-k and nonzero kernels, and attention."""
+"""Choosing and indexing: nkilib's router, top-k, largest value and nonzero kernels."""
 
 import tempfile
 
 import pytest
 import torch
+
+from trncheck.kernels.simulator.errors import NkiError
 
 
 def _random(*shape, seed: int) -> torch.Tensor:
@@ -90,17 +92,44 @@ def test_topk(upstream, vocabulary, top_k, tmp_path, monkeypatch):
     upstream.agree(f"indices of {top_k}", indices, want.indices, 0.0)
 
 
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "full"])
+def test_find_nonzero_indices_with_count(upstream):
+    x = (_random(1, 512, seed=15) > 0.7).float()
+    kernel = upstream.module("experimental.benchmark.find_nonzero_indices_with_count").find_nonzero_indices_with_count
+    found = x[0].nonzero().flatten()
+    want = torch.full((1, 513), -1)
+    want[0, : len(found)], want[0, -1] = found, len(found)
+    upstream.agree("indices and count", upstream.run(kernel, x, lnc=1), want, 0.0)
+
+
+BEYOND_THE_END = pytest.mark.xfail(
+    raises=NkiError,
+    reason="indexed_flatten beyond the output's end: the simulator skips out of bounds rows of a vector_offset only",
+)
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [
+        pytest.param((0, 10, 26, 48), id="within"),
+        pytest.param((0, 10, 30, 50), id="beyond the end", marks=BEYOND_THE_END),
+    ],
+)
+def test_indexed_flatten(upstream, offsets):
+    """Rows go to blocks that ``offsets`` name; the second overwrites the end of the first."""
+    rows, length, block, blocks = 4, 512, 32, 64
+    x = torch.arange(rows * length, dtype=torch.int32).reshape(rows, length)
+    want = torch.full((blocks, block), -1, dtype=torch.int32)
+    for row, offset in zip(x.reshape(rows, -1, block), offsets, strict=True):
+        want[offset : offset + len(row)] = row[: blocks - offset]
+    kernel = upstream.module("core.subkernels.indexed_flatten").indexed_flatten
+    out = upstream.run(kernel, x, block, block * blocks, torch.tensor(offsets, dtype=torch.int32), lnc=2)
+    upstream.agree("flattened", out, want.flatten(), 0.0)
+
+
+@pytest.mark.parametrize("vocabulary", [1024, 5000])
 @pytest.mark.parametrize("lnc", [1, 2])
-def test_attention_cte(upstream, lnc, causal):
-    heads, length, dim = 2, 256, 64
-    q, k, v = (_random(heads, length, dim, seed=seed).bfloat16() for seed in (12, 13, 14))
-    kernel = upstream.module("core.attention.attention_cte").attention_cte
-    out = upstream.run(
-        kernel, q, k.transpose(1, 2).contiguous(), v, scale=dim**-0.5, causal_mask=causal, tp_q=True, lnc=lnc
-    )
-    q, k, v = (x.double() for x in (q, k, v))
-    scores = q @ k.transpose(1, 2) * dim**-0.5
-    if causal:
-        scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -torch.inf)
-    upstream.agree(f"attended bf16, {'causal' if causal else 'full'}", out, scores.softmax(-1) @ v, 2**-6)
+def test_cascaded_max(upstream, lnc, vocabulary):
+    x = _random(4, vocabulary, seed=8)
+    values, indices = upstream.run(upstream.module("core.max.cascaded_max").cascaded_max, x, lnc=lnc)
+    upstream.agree("largest value fp32", values, x.double().amax(-1, keepdim=True), 0.0)
+    upstream.agree("its index", indices, x.argmax(-1, keepdim=True), 0.0)
