@@ -65,7 +65,7 @@ class Judge:
         self.evidence[key] = text
 
     def executed(self, where: str, counts: Mapping[str, int]) -> None:
-        """Record how often kernels ran: ``{"trncheck::rope forward float32 simulator": 24}``, 0 for never.
+        """Record how often kernels ran: ``{"rope forward float32 simulator": 24}``, 0 for never.
 
         ``where`` is a training configuration with its steps and ranks, or ``catalogue: `` and a sample. To record is
         not to compare. Raises ValueError for a key that is not operator, direction, dtype and backend, or a bad count.

@@ -150,7 +150,7 @@ class Execution(Strict):
     """How often one kernel ran in one place."""
 
     operator: str
-    """``namespace::name``, e.g. ``trncheck::rope``."""
+    """As the counters name it, e.g. ``rope``."""
     direction: Literal["forward", "backward"]
     dtype: str
     """Without ``torch.``, e.g. ``bfloat16``."""

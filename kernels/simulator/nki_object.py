@@ -8,9 +8,12 @@ class NKIObject:
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
-        # dataclass, which comes after this, takes for fields what is annotated.
+        # dataclass, which comes after this, takes for fields what is annotated, and demands those without a default.
         known = vars(cls).get("__annotations__", {})
         plain = {name: Any for name, value in vars(cls).items() if name not in known and _is_field(name, value)}
+        for name in known:
+            if not hasattr(cls, name):
+                setattr(cls, name, None)
         cls.__annotations__ = known | plain
 
     def __init__(self, *args, **kwargs):

@@ -161,6 +161,7 @@ def test_forward_hybrid_needs_dynamic_range(upstream):
         upstream.run(kernel, conditions, **arguments, lnc=2, strict=False)
 
 
+@pytest.mark.usefixtures("mended_dge_mode")
 @pytest.mark.parametrize("every", [False, True], ids=["selected experts", "all experts"])
 @pytest.mark.parametrize("lnc", [1, 2])
 def test_forward_token_generation(upstream, lnc, every):
@@ -182,7 +183,9 @@ def test_forward_token_generation(upstream, lnc, every):
         expert_affinities_scaling_mode=modes.POST_SCALE,
         lnc=lnc,
     )
-    upstream.agree(f"output bf16, {'all' if every else 'selected'} experts", out, problem.truth()[0][:tokens], BF16)
+    upstream.agree(
+        f"{'all' if every else 'selected'} experts bf16, dge_mode mended", out, problem.truth()[0][:tokens], BF16
+    )
 
 
 def _backward(problem: Routing):

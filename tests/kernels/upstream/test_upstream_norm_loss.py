@@ -5,15 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from trncheck.kernels.simulator.errors import NkiError
-
 BF16 = 2**-7
 """One rounding to bf16, with a little room."""
 FP32 = 1e-5
-INT_FOR_ENUM = pytest.mark.xfail(
-    raises=NkiError,
-    reason="rmsnorm_tkg with H0 outside, layernorm_tkg: dge_mode=3, where NKI takes a member of nisa.dge_mode",
-)
 
 
 def _random(*shape, seed: int) -> torch.Tensor:
@@ -49,11 +43,6 @@ def test_cross_entropy(upstream, lnc, dtype):
     upstream.agree(f"gradient {name}", gradient, true_gradient, 3 * within)
 
 
-TRANSPOSED = pytest.mark.parametrize(
-    "transposed", [pytest.param(False, id="H0 outside", marks=INT_FOR_ENUM), pytest.param(True, id="H1 outside")]
-)
-
-
 def _by_partition(x_TH: torch.Tensor, lnc: int, transposed: bool = False) -> torch.Tensor:
     """(T, H) as nkilib's token generation kernels lay it out: (128, T, H / 128)."""
     columns = x_TH.shape[1] // 128
@@ -63,7 +52,8 @@ def _by_partition(x_TH: torch.Tensor, lnc: int, transposed: bool = False) -> tor
     return x_TH.reshape(-1, lnc, 128, columns // lnc).permute(2, 0, 1, 3).reshape(128, -1, columns)
 
 
-@TRANSPOSED
+@pytest.mark.usefixtures("mended_dge_mode")
+@pytest.mark.parametrize("transposed", [False, True], ids=["H0 outside", "H1 outside"])
 @pytest.mark.parametrize("lnc", [1, 2])
 def test_rmsnorm_tkg(upstream, lnc, transposed):
     batch, length, hidden = 8, 4, 512
@@ -73,10 +63,12 @@ def test_rmsnorm_tkg(upstream, lnc, transposed):
     upstream.run(kernel, x_BSH, gamma_1H, out, hidden_dim_tp=transposed, lnc=lnc)
     x_TH = x_BSH.double().reshape(-1, hidden)
     want_TH = x_TH * (x_TH.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * gamma_1H.double()
-    upstream.agree("normed bf16", out, _by_partition(want_TH, lnc, transposed), BF16)
+    upstream.agree(
+        f"normed bf16{'' if transposed else ', dge_mode mended'}", out, _by_partition(want_TH, lnc, transposed), BF16
+    )
 
 
-@INT_FOR_ENUM
+@pytest.mark.usefixtures("mended_dge_mode")
 @pytest.mark.parametrize("lnc", [1, 2])
 def test_layernorm_tkg(upstream, lnc):
     batch, length, hidden = 8, 4, 512
@@ -87,7 +79,7 @@ def test_layernorm_tkg(upstream, lnc):
     upstream.run(kernel, x_BSH, gamma_1H, out, beta_1H, lnc=lnc)
     x_TH = x_BSH.double().reshape(-1, hidden)
     want_TH = torch.nn.functional.layer_norm(x_TH, (hidden,), gamma_1H[0].double(), beta_1H[0].double(), 1e-6)
-    upstream.agree("normed bf16", out, _by_partition(want_TH, lnc), 2 * BF16)
+    upstream.agree("normed bf16, dge_mode mended", out, _by_partition(want_TH, lnc), 2 * BF16)
 
 
 @pytest.mark.parametrize("lnc", [1, 2])
