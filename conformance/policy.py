@@ -29,7 +29,7 @@ def verdict(release: str, target: str, results: Collection[CheckResult], unselec
     if unselected:
         reasons.append(f"{unselected} checks of this level were not selected.")
     if target == "cpu":
-        reasons.append("This was a CPU: no Neuron device, compiler or kernel took part.")
+        reasons.append("This was a CPU: no Neuron device or compiler took part.")
     for outcome in (Outcome.NOT_RUN, Outcome.INCONCLUSIVE):
         if open_checks := [result.id for result in results if result.required and result.outcome is outcome]:
             reasons.append(f"{len(open_checks)} required checks {outcome.value}: {_listed(open_checks)}.")

@@ -3,7 +3,7 @@
 import pytest
 
 from trncheck.conformance import bars
-from trncheck.conformance.cases import CASES, Case
+from trncheck.conformance.cases import Case, each_case
 from trncheck.conformance.compare import relative_errors
 from trncheck.conformance.kernel_runs import layouts, logical_cores, outputs
 from trncheck.conformance.parity import hold
@@ -222,10 +222,10 @@ def test_switched_on(judge, runs, config):
             judge.at_most(f"step {step}, gradient of {group} ({name})", error, bar, elements=elements)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.path == "nki"], ids=str)
+@each_case(where=lambda case: case.path == "nki")
 def test_training_executes(judge, runs, case):
     """Every training step executes both kernels, forward and backward, once per layer and micro-batch on each rank."""
-    _hold_counts(judge, runs.published(case), case.config, case.model, ("experts", "rope"))
+    _hold_counts(judge, runs.published(case), case, ("experts", "rope"))
 
 
 @each_switched
@@ -233,24 +233,23 @@ def test_training_executes(judge, runs, case):
 def test_switched_executes(judge, runs, config):
     """Every training step executes the kernel switched on, forward and backward, once per layer and micro-batch."""
     case, kernels_on = SWITCHED[config]
-    _hold_counts(judge, runs.switched(config, case.model), config, case.model, kernels_on)
+    _hold_counts(judge, runs.switched(config, case.model), case, kernels_on, config)
 
 
-def _hold_counts(judge, run, config: str, model: str, kernels_on: tuple[str, ...]) -> None:
+def _hold_counts(judge, run, case: Case, kernels_on: tuple[str, ...], config: str = "") -> None:
+    """Both micro-batches of the global batch pass every layer, on one rank or one on each of two."""
     from trncheck.kernels import runtime
 
-    total = {}
-    per_step = TINY[model].num_hidden_layers * 2
+    wanted = {
+        f"{kernel} {direction} float32 {runtime.cpu_backend()}": TINY[case.model].num_hidden_layers * 2
+        for kernel in kernels_on
+        for direction in ("forward", "backward")
+    }
     for step, counts in enumerate(run.kernel_counts, start=1):
-        wanted = {
-            f"{kernel} {direction} float32 {runtime.cpu_backend()}": per_step
-            for kernel in kernels_on
-            for direction in ("forward", "backward")
-        }
-        judge.equal(f"step {step}, executions", counts, wanted)
-        total = {name: total.get(name, 0) + n for name, n in counts.items()}
+        judge.equal(f"step {step}, executions on all ranks", counts, wanted)
     judge.equal("steps", len(run.kernel_counts), STEPS)
-    judge.executed(f"{config}, {STEPS} steps", total)
+    total = {name: sum(counts.get(name, 0) for counts in run.kernel_counts) for name in wanted}
+    judge.executed(f"{config or case.config}, {STEPS} steps, {case.ranks} rank{'s' * (case.ranks > 1)}", total)
 
 
 def _hold_bits(judge, name, got, want) -> None:

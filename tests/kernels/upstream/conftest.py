@@ -148,9 +148,13 @@ def legacy_typing(monkeypatch):
 
 @pytest.fixture
 def mended_dge_mode(upstream, monkeypatch):
-    """A member of ``nisa.dge_mode`` for the number that nkilib's token generation kernels pass, which NKI refuses."""
-    module = upstream.module("core.subkernels.norm_tkg_utils")
-    monkeypatch.setattr(module, "_DGE_MODE_NONE", importlib.import_module("nki.isa").dge_mode.none)
+    """Members of ``nisa.dge_mode`` for the numbers that nkilib's token generation kernels pass, which NKI refuses."""
+    upstream.module("core.moe.moe_tkg.moe_tkg")  # and with it all modules that have such constants
+    enum = importlib.import_module("nki.isa").dge_mode
+    for module in _nkilib_modules().values():
+        for name, value in list(vars(module).items()):
+            if name.startswith("_DGE_MODE_") and isinstance(value, int):
+                monkeypatch.setattr(module, name, enum(value))
 
 
 @pytest.fixture
