@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+from trncheck.cli import baseline
 from trncheck.conformance.options import OPTIONS
 
 USAGE_ERROR = 2
@@ -52,6 +53,30 @@ def main(arguments: list[str] | None = None) -> int:
     verb.set_defaults(call=_diff)
 
     verb = verbs.add_parser(
+        "attribute",
+        help="say which side moved a number, the kit or the stack, from four runs; or how to make these",
+        epilog="Without runs, prints a shell script that makes the four. Exit status: 0 when nothing moved, 1 when "
+        "something did, or when there was nothing to compare, 2 for bad input.",
+    )
+    four = "OLD_OLD NEWKIT_OLDSTACK OLDKIT_NEWSTACK NEW_NEW, each as for diff or a folder: its newest finished run"
+    verb.add_argument("runs", nargs="*", metavar="RUN", help=four)
+    for flag in ("--old-kit", "--new-kit"):
+        verb.add_argument(flag, metavar="REF_OR_FOLDER", help="a git ref of this checkout, or another checkout")
+    for flag in ("--old-stack", "--new-stack"):
+        verb.add_argument(flag, metavar="PYTHON", help="the Python that has the stack")
+    verb.add_argument("--work", type=Path, metavar="FOLDER", help="where the script works (default: attribution)")
+    for flag in ("--level", "--check", "--release"):
+        verb.add_argument(flag, **OPTIONS[flag] | {"default": None})
+    verb.add_argument("--target", choices=("cpu", "trn2"), help="of the runs")
+    verb.add_argument("--results", type=Path, default="results", metavar="FOLDER", help="where runs of releases are")
+    verb.add_argument(
+        "--noise", type=Path, metavar="FOLDER", help="where repeats are (default: the results and the folders given)"
+    )
+    verb.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="of the attribution")
+    verb.add_argument("--out", type=Path, metavar="FILE", help="write there instead of printing")
+    verb.set_defaults(call=_attribute)
+
+    verb = verbs.add_parser(
         "trend",
         help="many runs together: what is red and since when, flaky checks, numbers that changed level",
         epilog="Exit status: 0 also where checks are red, 2 for bad input, or when no report can be read.",
@@ -76,6 +101,8 @@ def main(arguments: list[str] | None = None) -> int:
     verb.add_argument("--format", choices=("text", "html", "json"), default="text")
     verb.add_argument("--out", type=Path, metavar="FILE", help="write there instead of printing")
     verb.set_defaults(call=_trend)
+
+    baseline.add_verb(verbs)
 
     verb = verbs.add_parser("releases", help="list the Neuron releases that the kit knows")
     verb.set_defaults(call=_releases)
@@ -137,6 +164,39 @@ def _diff(options, _rest: list[str]) -> int:
     difference = diff_reports(old, new, find_repeats(old, options.noise or options.results))
     emit(difference, options.format, options.out)
     return difference.exit_status
+
+
+def _attribute(options, _rest: list[str]) -> int:
+    planning = ("old_kit", "new_kit", "old_stack", "new_stack", "work", "level", "check", "release")
+    given = [f"--{name.replace('_', '-')}" for name in planning if getattr(options, name) is not None]
+    if not options.runs:
+        return _plan_attribution(options)
+    if given:
+        raise ValueError(f"{given[0]} is for the script that makes the runs: give it, or runs, not both")
+    from trncheck.reports.attribution import attribute
+    from trncheck.reports.attribution_cells import find_cell_repeats, find_cells
+    from trncheck.reports.attribution_output import emit
+
+    cells = find_cells(options.runs, options.results, options.target)
+    if options.noise and not options.noise.exists():
+        raise ValueError(f"--noise {options.noise}: no such folder")
+    folders = [options.noise] if options.noise else [options.results, *map(Path, options.runs)]
+    attribution = attribute(cells, [find_cell_repeats(cell, folders) for cell in cells])
+    emit(attribution, options.format, options.out)
+    return attribution.exit_status
+
+
+def _plan_attribution(options) -> int:
+    from trncheck.reports.attribution_plan import plan
+    from trncheck.reports.output import emit
+
+    named = [("--level", options.level), *(("--check", id) for id in options.check or ())]
+    named += [("--release", options.release), ("--target", options.target)]
+    flags = [word for flag, value in named if value is not None for word in (flag, value)]
+    kits, stacks = (options.old_kit, options.new_kit), (options.old_stack, options.new_stack)
+    script = plan(kits, stacks, flags, options.work or Path("attribution"))
+    emit(lambda: script, None, "Run it with sh:", options.out)
+    return 0
 
 
 def _trend(options, _rest: list[str]) -> int:

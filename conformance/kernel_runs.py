@@ -30,6 +30,25 @@ class Sample(NamedTuple):
         return f"{self.shape} {self.dtype}"
 
 
+class OperatorCall(NamedTuple):
+    """One call of a torch operator during a forward and backward pass."""
+
+    operator: object
+    before: tuple
+    """Its arguments, copied before the call."""
+    after: tuple
+    """The arguments themselves."""
+    results: list
+
+
+class Recording(NamedTuple):
+    """What a forward and a backward pass called and executed."""
+
+    calls: list[OperatorCall]
+    executions: dict
+    """Kernel launches by ``counters.Key``."""
+
+
 class KernelRuns:
     """Kernels by name; ``device`` holds the tensors, ``degrees`` are the numbers of cores to launch on."""
 
@@ -86,6 +105,29 @@ class KernelRuns:
             return gradients(entry.call, self.inputs(sample, seed), self._wanted(sample), self.upstream(sample))
 
     @once
+    def recorded(self, sample: Sample) -> Recording:
+        """The same once more, with every call of an operator of the entry's namespace kept."""
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        from trncheck.kernels import counters
+
+        namespace = self.entry(sample.kernel).operator.partition("::")[0]
+        calls = []
+
+        class Recorder(TorchDispatchMode):
+            def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+                if function.namespace != namespace:
+                    return function(*args, **(kwargs or {}))
+                before = tuple(arg.clone() if hasattr(arg, "clone") else arg for arg in args)
+                results = function(*args, **(kwargs or {}))
+                calls.append(OperatorCall(function, before, args, listed(results)))
+                return results
+
+        with counters.counting() as executions, Recorder():
+            self.run(sample, self.degrees[-1])
+        return Recording(calls, dict(executions))
+
+    @once
     def upstream(self, sample: Sample) -> list:
         """Random gradients of the outputs, no two elements alike."""
         import torch
@@ -117,7 +159,10 @@ def logical_cores(degree: int) -> Iterator[None]:
 
 def outputs(call: Callable, inputs: dict) -> list:
     """What ``call`` returns, as a list of tensors."""
-    result = call(**inputs)
+    return listed(call(**inputs))
+
+
+def listed(result) -> list:
     return list(result) if isinstance(result, tuple | list) else [result]
 
 

@@ -5,7 +5,7 @@ import pytest
 from trncheck.conformance import bars
 from trncheck.conformance.cases import Case, each_case
 from trncheck.conformance.compare import relative_errors
-from trncheck.conformance.kernel_runs import layouts, logical_cores, outputs
+from trncheck.conformance.kernel_runs import layouts, listed, logical_cores, outputs
 from trncheck.conformance.parity import hold
 from trncheck.conformance.runs import GRADIENT_STEPS, STEPS
 from trncheck.fixtures.geometry import TINY
@@ -69,12 +69,9 @@ def test_no_other_gradient(judge, kernels, kernel):
 @each_kernel
 def test_execution(judge, kernels, kernel):
     """A call executes the forward kernel once, and its backward pass the backward kernel once."""
-    from trncheck.kernels import counters
-
     entry = kernels.entry(kernel)
     for sample in kernels.samples(kernel):
-        with counters.counting() as counted:
-            kernels.run(sample, kernels.degrees[-1])
+        counted = kernels.recorded(sample).executions
         seen = {(key.operator, key.direction, key.dtype): n for key, n in counted.items()}
         wanted = {(entry.operator, direction, sample.dtype): 1 for direction in ("forward", "backward")}
         judge.equal(f"{sample}, executions", seen, wanted)
@@ -113,13 +110,12 @@ def test_registration(judge, kernels, kernel):
     """The operators of a forward and backward pass satisfy torch.library's own checks."""
     import torch
 
-    sample = kernels.samples(kernel)[0]
-    calls = _operator_calls(kernels, sample)
+    calls = kernels.recorded(kernels.samples(kernel)[0]).calls
     if not calls:
         judge.fail("no operator of the entry's namespace was called")
-    for operator, args in calls.items():
-        for name, verdict in torch.library.opcheck(operator, args, raise_exception=False).items():
-            judge.equal(f"{operator}, {name}", str(verdict).splitlines()[0], "SUCCESS")
+    for call in calls:
+        for name, verdict in torch.library.opcheck(call.operator, call.before, raise_exception=False).items():
+            judge.equal(f"{call.operator}, {name}", str(verdict).splitlines()[0], "SUCCESS")
 
 
 @each_kernel
@@ -129,12 +125,13 @@ def test_fake(judge, kernels, kernel):
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     for sample in kernels.samples(kernel):
-        for operator, args in _operator_calls(kernels, sample).items():
+        for call in kernels.recorded(sample).calls:
             with FakeTensorMode() as mode:
-                fakes = operator(*(mode.from_tensor(arg) if hasattr(arg, "stride") else arg for arg in args))
-            real = operator(*args)
-            described = [_described(result) for result in _listed(fakes)]
-            judge.equal(f"{sample}, {operator}", described, [_described(result) for result in _listed(real)])
+                fakes = call.operator(
+                    *(mode.from_tensor(arg) if hasattr(arg, "stride") else arg for arg in call.before)
+                )
+            described = [_described(result) for result in listed(fakes)]
+            judge.equal(f"{sample}, {call.operator}", described, [_described(result) for result in call.results])
 
 
 @each_kernel
@@ -142,14 +139,11 @@ def test_fake(judge, kernels, kernel):
 def test_mutation(judge, kernels, kernel):
     """A call changes none of its inputs, and returns no memory of theirs."""
     for sample in kernels.samples(kernel):
-        for operator, args in _operator_calls(kernels, sample).items():
-            tensors = {str(i): arg for i, arg in enumerate(args) if hasattr(arg, "stride")}
-            before = {name: tensor.clone() for name, tensor in tensors.items()}
-            results = _listed(operator(*args))
-            judge.bit_equal(f"{sample}, inputs of {operator} after the call", tensors, before)
-            owned = {tensor.untyped_storage().data_ptr() for tensor in tensors.values()}
-            shared = [i for i, r in enumerate(results) if r.untyped_storage().data_ptr() in owned]
-            judge.equal(f"{sample}, {operator}, outputs in an input's memory", shared, [])
+        for call in kernels.recorded(sample).calls:
+            judge.bit_equal(f"{sample}, inputs of {call.operator}", _tensors(call.after), _tensors(call.before))
+            owned = {tensor.untyped_storage().data_ptr() for tensor in _tensors(call.after).values()}
+            shared = [i for i, r in enumerate(call.results) if r.untyped_storage().data_ptr() in owned]
+            judge.equal(f"{sample}, {call.operator}, outputs in an input's memory", shared, [])
 
 
 @each_kernel
@@ -265,30 +259,12 @@ def _present(tensors: dict) -> dict:
     return {name: tensor for name, tensor in tensors.items() if tensor is not None}
 
 
-def _listed(result) -> list:
-    return list(result) if isinstance(result, tuple | list) else [result]
+def _tensors(args: tuple) -> dict:
+    return {str(i): arg for i, arg in enumerate(args) if hasattr(arg, "stride")}
 
 
 def _described(tensor) -> tuple:
     return tuple(tensor.shape), tuple(tensor.stride()), str(tensor.dtype), tensor.device.type
-
-
-def _operator_calls(kernels, sample) -> dict:
-    """Every operator of the entry's namespace that a forward and backward pass calls, with its arguments."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    namespace = kernels.entry(sample.kernel).operator.partition("::")[0]
-    calls = {}
-
-    class Recorder(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            if function.namespace == namespace:
-                calls[function] = tuple(arg.detach().clone() if hasattr(arg, "stride") else arg for arg in args)
-            return function(*args, **(kwargs or {}))
-
-    with Recorder():
-        kernels.run(sample, kernels.degrees[-1])
-    return calls
 
 
 def _spoiled_launches(direction: str):
@@ -302,7 +278,7 @@ def _spoiled_launches(direction: str):
     def spoiled(operator, of, *args, **kwargs):
         results = honest(operator, of, *args, **kwargs)
         if of == direction:
-            for result in _listed(results):
+            for result in listed(results):
                 result.mul_(2)
         return results
 

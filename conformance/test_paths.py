@@ -173,7 +173,12 @@ def _hold_groups(judge, what: str, errors: dict, bar: bars.Bar) -> None:
 
 
 def _draw(judge, case, run, reference) -> None:
-    label = {"native": "torchtitan native", "hf": "Transformers through torchtitan"}[case.path]
+    labels = {
+        "native": "torchtitan native",
+        "nki": "torchtitan native with NKI kernels",
+        "hf": "Transformers through torchtitan",
+    }
+    label = labels[case.path]
     curves = {f"{label}, {case.model}": (run.losses, False)}
     if case.path == "native":
         curves[f"plain Transformers, {case.model}"] = (reference.losses, True)

@@ -43,10 +43,10 @@ def drifts(
     """The measurements that ``old`` and ``new`` share, in the order of ``new``; ``repeats`` of ``old`` for noise."""
     samples: dict[int, list[float]] = {}
     for repeat in repeats:
-        for position, again in _pairs(old, repeat):
+        for position, again in pairs(old, repeat):
             samples.setdefault(position, []).append(again.value)
     found = []
-    for position, after in _pairs(old, new):
+    for position, after in pairs(old, new):
         before = old[position]
         values = [before.value, *samples.get(position, [])]
         effect = _effect(values, after.value)
@@ -79,7 +79,7 @@ def moved(drift: Drift) -> bool:
     return _gap(drift.old, drift.new) > 0
 
 
-def _pairs(old: Sequence[Measurement], new: Sequence[Measurement]) -> Iterator[tuple[int, Measurement]]:
+def pairs(old: Sequence[Measurement], new: Sequence[Measurement]) -> Iterator[tuple[int, Measurement]]:
     """Positions in ``old`` with their counterparts in ``new``, in the order of ``new``.
 
     By name; a name may end in where the worst was found, so that what is left is paired by place, if it is of one kind.

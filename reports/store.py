@@ -106,7 +106,7 @@ def load_report(path: Path) -> Report:
     try:
         return Report.model_validate(data | {"schema_version": SCHEMA_VERSION})
     except ValidationError as error:
-        raise ValueError(f"{path}: {_first_problem(error)}; {_DAMAGED}") from error
+        raise ValueError(f"{path}: {first_problem(error)}; {_DAMAGED}") from error
 
 
 def dump_json(model: Strict) -> str:
@@ -118,7 +118,7 @@ def dump_json(model: Strict) -> str:
         return type(model).model_validate(_without_surrogates(model.model_dump())).model_dump_json(indent=1) + "\n"
 
 
-def _first_problem(error: ValidationError) -> str:
+def first_problem(error: ValidationError) -> str:
     """Field and problem of the first error, e.g. ``results[3].outcome: Input should be ...``."""
     first, *others = error.errors(include_url=False, include_context=False, include_input=False)
     field = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in first["loc"]).lstrip(".")

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from trncheck.kernels.simulator import launch
+from trncheck.kernels.simulator.errors import NkiError
 from trncheck.kernels.simulator.modules import as_nki
 
 FOLDER = "TRNCHECK_NKILIB"
@@ -40,6 +41,7 @@ class Row:
 
 
 _ROWS: list[Row] = []
+_REFUSED: list[str] = []
 _NOT_RUN: list[str] = []
 _modules: dict[str, ModuleType] = {}
 """nkilib as imported by the first test that asked; in sys.modules during tests only."""
@@ -78,6 +80,12 @@ class Upstream:
         result, report = launch.run(kernel[lnc] if lnc else kernel, args, kwargs, strict=strict, orders=orders)
         self._last = (kernel.__name__, lnc or 1, time.perf_counter() - started, report.warnings)
         return result
+
+    def refused(self, problem: str, kernel, *args, **kwargs) -> None:
+        """Assert that :meth:`run` is an NkiError in which the pattern ``problem`` is found; puts it on record."""
+        with pytest.raises(NkiError, match=problem) as error:
+            self.run(kernel, *args, **kwargs)
+        self._record("upstream refused", f"{kernel.__name__}: {error.value}")
 
     @staticmethod
     def error(got, want) -> float:
@@ -171,6 +179,7 @@ def pytest_runtest_logreport(report) -> None:
         return
     if report.when == "call":
         _ROWS.extend(Row(**value) for name, value in report.user_properties if name == "upstream")
+        _REFUSED.extend(value for name, value in report.user_properties if name == "upstream refused")
         if report.skipped:
             _NOT_RUN.append(getattr(report, "wasxfail", "") or report.longrepr[2].removeprefix("Skipped: "))
 
@@ -188,6 +197,8 @@ def pytest_terminal_summary(terminalreporter) -> None:
     write("error: the largest max |error| / max |reference|; seconds: of the slowest launch, all its core orders")
     for text in dict.fromkeys(f"{row.kernel}: {text}" for row in _ROWS for text in row.warnings):
         write(f"warning: {text}")
+    for text in dict.fromkeys(_REFUSED):
+        write(f"refused: {text}")
     for reason in dict.fromkeys(_NOT_RUN):
         write(f"not run: {reason}")
 

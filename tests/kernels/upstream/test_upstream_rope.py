@@ -5,7 +5,6 @@ import torch
 
 from trncheck.kernels import runtime
 from trncheck.kernels.rope.reference import rope_reference
-from trncheck.kernels.simulator.errors import NkiError
 
 B, HQ, HK, D = 2, 4, 2, 64
 ULPS_FP32 = 4 * 2**-24
@@ -67,8 +66,8 @@ def test_rope_hf_agrees_with_ours(upstream, lnc, dtype, packed, three, backward)
 def test_rope_hf_refuses_a_sequence_of_64(upstream):
     q, k, cache = _inputs(64, torch.float32, False)
     kernel = upstream.module("core.embeddings.rope_hf").rope_hf
-    with pytest.raises(NkiError, match=r"seq len must be multiple of 128 \* LNC=1, got 64"):
-        upstream.run(kernel, q, k, torch.empty_like(q), torch.empty_like(k), **_tables(cache, True))
+    problem = r"seq len must be multiple of 128 \* LNC=1, got 64"
+    upstream.refused(problem, kernel, q, k, torch.empty_like(q), torch.empty_like(k), **_tables(cache, True))
 
 
 @pytest.mark.parametrize("way", ["halves", "pairs by DMA", "pairs by matmul"])
