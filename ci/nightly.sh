@@ -200,7 +200,8 @@ compare() {
 
 draw_trend() {
     local status=0
-    trncheck trend "$results" --format html --out "$work/trend.html" || status=$?
+    trncheck trend "$results" --format html --out "$work/trend.html" >"$work/trend.txt" || status=$?
+    grep -vxF "$work/trend.html" "$work/trend.txt" || true
     if [ "$status" -eq 0 ] && [ -f "$work/trend.html" ]; then
         replace "$results/trend.html" <"$work/trend.html" || note "$results/trend.html cannot be written."
     else

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from .schema import Report
+from .text import without_surrogates
 
 _DIGITS = 16
 _ORDER = ("target", "seed", "machine", "CPU", "cores", "accelerator", "OS", "Python", "package", "pin", "variable")
@@ -51,7 +52,8 @@ def environment_of(report: Report) -> dict[str, str]:
 
 def digest(environment: Mapping[str, str]) -> str:
     """The fingerprint of ``environment``, 16 hexadecimal digits."""
-    return hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).hexdigest()[:_DIGITS]
+    text = without_surrogates(json.dumps(environment, sort_keys=True, ensure_ascii=False))
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
 def first_difference(old: Mapping[str, str], new: Mapping[str, str]) -> Difference | None:

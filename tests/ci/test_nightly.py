@@ -2,8 +2,37 @@
 
 import fcntl
 import signal
+import sys
 
 import pytest
+
+REAL = """
+import json, sys
+from pathlib import Path
+from trncheck.cli import main
+from trncheck.reports.schema import CheckResult, Environment, Outcome, Report, Verdict, VerdictStatus
+from trncheck.reports.store import RunFolder
+
+if sys.argv[1] != "run":
+    sys.exit(main())
+plan = json.loads((Path(__file__).parent / "plan.json").read_text())
+results = [
+    CheckResult(
+        id=id, subject=id.split(".")[0], title="A claim.", outcome=Outcome.PASS, level="smoke", target="cpu", version="a" * 12
+    )
+    for id in plan["checks"]
+]
+report = Report(
+    run_id=plan["run_id"], kit_version="0.1.0", kit_commit="c3931d2", release="2.33.0", release_date="2026-02-20",
+    target="cpu", level="smoke", command="trncheck run", seed=42, started="2026-03-01T10:15:00+00:00", complete=True,
+    verdict=Verdict(status=VerdictStatus.INCOMPLETE, headline="Nothing failed."), results=results,
+    environment=Environment(
+        python="3.11.7", os="Linux", machine="x86_64", cpu="Xeon", cores=2, memory_gib=15.6, accelerator="none"
+    ),
+)
+root = next(word for word in sys.argv if word.startswith("--results=")).removeprefix("--results=")
+RunFolder.create(Path(root), report).finish(report)
+"""
 
 BUSY, OWN_FAILURE, BAD_INPUT = 75, 3, 2
 
@@ -228,3 +257,15 @@ def test_help_names_every_status(host):
     night = host.run("--help")
     assert night.status == 0
     assert "75   the lease is busy" in night.out
+
+
+def test_the_real_diff_and_trend_read_what_a_night_leaves(host):
+    """``run`` alone is pretended: it stores reports of which the second lost a check."""
+    (host.root / "bin" / "trncheck").write_text(f"#!{sys.executable}\n{REAL}")
+    first = host.run(checks=["losses.start", "paths.batch"])
+    assert first.status == 0, first.err
+    worse = host.run(checks=["losses.start"])
+    assert (worse.status, host.last_good()) == (1, first.name)
+    assert "No longer covered (1)" in host.summary()
+    assert "`paths.batch`" in host.summary()
+    assert "<html" in (host.results / "trend.html").read_text()
