@@ -191,7 +191,7 @@ compare() {
     cat "$work/diff.err" >&2
     [ ! -f "$folder/diff.txt" ] || cat "$folder/diff.txt"
     local status=0
-    "${diff[@]}" --format markdown --out "$folder/diff.md" 2>/dev/null || status=$?
+    "${diff[@]}" --format markdown --out "$folder/diff.md" >/dev/null 2>&1 || status=$?
     [ "$status" -eq "$diff_status" ] || note "trncheck diff gave status $diff_status as text, $status as Markdown."
     if [ "$diff_status" -gt 1 ]; then
         note "No diff with \`$last_good\` (status $diff_status); give --accept once, or remove $pointer."
@@ -245,10 +245,10 @@ summarize() {
     [ "$status" -ne 0 ] || color=GREEN
     printf '## Nightly %s, %s: %s\n\n%s\n\n| | |\n| --- | --- |\n' "$target" "$level" "$color" "$verdict"
     printf '| exit status | %s%s |\n' "$status" "${why:+ ($why)}"
-    printf '| run | %s |\n' "${new:+\`$new\`}"
-    printf '| compared with | %s |\n' "${last_good:+last good run \`$last_good\`}"
-    [ -z "$moved" ] || printf '| last good run | this one |\n'
-    printf '| in its folder | report.html, report.json, junit.xml, diff.txt, nightly.log |\n'
+    [ -z "$new" ] || printf '| run | %s |\n' "\`$new\`"
+    [ -z "$last_good" ] || printf '| last good run until now | %s |\n' "\`$last_good\`"
+    [ -z "$moved" ] || printf '| last good run from now on | this one |\n'
+    [ -z "$new" ] || printf '| in its folder | report.html, report.json, junit.xml, diff.txt, nightly.log |\n'
     [ -z "$link" ] || printf '| CI | <%s> |\n' "$link"
     [ ${#notes[@]} -eq 0 ] || printf '\n'
     local line

@@ -64,7 +64,9 @@ def main(arguments: list[str] | None = None) -> int:
         verb.add_argument(flag, metavar="REF_OR_FOLDER", help="a git ref of this checkout, or another checkout")
     for flag in ("--old-stack", "--new-stack"):
         verb.add_argument(flag, metavar="PYTHON", help="the Python that has the stack")
-    verb.add_argument("--work", type=Path, metavar="FOLDER", help="where the script works (default: attribution)")
+    verb.add_argument(
+        "--work", type=Path, metavar="FOLDER", help="where the script works (default: outputs/attribution)"
+    )
     for flag in ("--level", "--check", "--release"):
         verb.add_argument(flag, **OPTIONS[flag] | {"default": None})
     verb.add_argument("--target", choices=("cpu", "trn2"), help="of the runs")
@@ -194,7 +196,7 @@ def _plan_attribution(options) -> int:
     named += [("--release", options.release), ("--target", options.target)]
     flags = [word for flag, value in named if value is not None for word in (flag, value)]
     kits, stacks = (options.old_kit, options.new_kit), (options.old_stack, options.new_stack)
-    script = plan(kits, stacks, flags, options.work or Path("attribution"))
+    script = plan(kits, stacks, flags, options.work or Path("outputs", "attribution"))
     emit(lambda: script, None, "Run it with sh:", options.out)
     return 0
 

@@ -82,16 +82,16 @@ class KernelRuns:
         return {name: value.to(self._device) for name, value in made.items()}
 
     @once
-    def truth(self, sample: Sample) -> Result:
+    def truth(self, sample: Sample, seed: int = SEED) -> Result:
         """Plain torch in fp64."""
-        inputs = {n: v.double() if v.is_floating_point() else v for n, v in self._on_cpu(sample).items()}
+        inputs = {n: v.double() if v.is_floating_point() else v for n, v in self._on_cpu(sample, seed).items()}
         return gradients(self.entry(sample.kernel).reference, inputs, self._wanted(sample), self.upstream(sample))
 
     @once
-    def reference(self, sample: Sample) -> Result:
+    def reference(self, sample: Sample, seed: int = SEED) -> Result:
         """Plain torch in the sample's dtype."""
         entry = self.entry(sample.kernel)
-        return gradients(entry.reference, self._on_cpu(sample), self._wanted(sample), self.upstream(sample))
+        return gradients(entry.reference, self._on_cpu(sample, seed), self._wanted(sample), self.upstream(sample))
 
     @once
     def kernel(self, sample: Sample, degree: int) -> Result:
@@ -99,9 +99,9 @@ class KernelRuns:
         return self.run(sample, degree)
 
     def run(self, sample: Sample, degree: int, seed: int = SEED) -> Result:
-        """The same, again."""
+        """The same, again; what it leaves unwritten is NaN."""
         entry = self.entry(sample.kernel)
-        with logical_cores(degree):
+        with logical_cores(degree), nan_in_fresh_memory(self._device):
             return gradients(entry.call, self.inputs(sample, seed), self._wanted(sample), self.upstream(sample))
 
     @once
@@ -139,8 +139,8 @@ class KernelRuns:
     def _wanted(self, sample: Sample) -> tuple[str, ...]:
         return self.entry(sample.kernel).differentiable
 
-    def _on_cpu(self, sample: Sample) -> dict:
-        return {name: value.cpu() for name, value in self.inputs(sample).items()}
+    def _on_cpu(self, sample: Sample, seed: int = SEED) -> dict:
+        return {name: value.cpu() for name, value in self.inputs(sample, seed).items()}
 
 
 @contextlib.contextmanager
@@ -155,6 +155,20 @@ def logical_cores(degree: int) -> Iterator[None]:
             del os.environ["NEURON_LOGICAL_NC_CONFIG"]
         else:
             os.environ["NEURON_LOGICAL_NC_CONFIG"] = before
+
+
+@contextlib.contextmanager
+def nan_in_fresh_memory(device: str) -> Iterator[None]:
+    """Let fresh CPU tensors hold NaN inside the context, and not the right result of a call before; else nothing."""
+    import torch
+
+    before = torch.get_deterministic_debug_mode()
+    if device == "cpu":
+        torch.use_deterministic_algorithms(True, warn_only=True)  # fills what torch.empty gives
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(before)
 
 
 def outputs(call: Callable, inputs: dict) -> list:

@@ -56,11 +56,10 @@ def test_no_other_gradient(judge, kernels, kernel):
     sample = kernels.samples(kernel)[0]
     inputs = kernels.inputs(sample)
     others = [n for n, v in inputs.items() if n not in entry.differentiable and v.is_floating_point()]
-    judge.equal("inputs whose dtype allows no gradient", [n for n in others if n in entry.differentiable], [])
+    judge.equal("results need a gradient where no input does", _needs_gradient(entry, inputs, None), False)
     for name in others:
-        leaves = {n: v.detach().clone().requires_grad_(n == name) for n, v in inputs.items()}
         try:
-            gets_one = any(result.requires_grad for result in outputs(entry.call, leaves))
+            gets_one = _needs_gradient(entry, inputs, name)
         except ValueError:
             gets_one = False
         judge.equal(f"{name} gets a gradient", gets_one, False)
@@ -99,7 +98,10 @@ def test_sabotage(judge, kernels, kernel):
         else:
             same = [n for n, gradient in spoiled.gradients.items() if gradient.equal(honest.gradients[n])]
             judge.equal(
-                "gradients that did not change when the backward kernel's result did", same, [], elements=len(same)
+                "gradients that did not change when the backward kernel's result did",
+                same,
+                [],
+                elements=len(honest.gradients),
             )
     judge.note("operator", entry.operator)
 
@@ -175,11 +177,16 @@ def test_layouts(judge, kernels, kernel):
 @each_kernel
 @pytest.mark.level("standard")
 def test_repeated(judge, kernels, kernel):
-    """Calls do not depend on the calls before them: other inputs in between change no bit."""
+    """Calls do not depend on the calls before them: other inputs give their own result, and in between change no bit."""
     for sample in kernels.samples(kernel):
         degree = kernels.degrees[-1]
         first = kernels.kernel(sample, degree)
-        kernels.run(sample, degree, seed=1)
+        got, reference, truth = kernels.run(sample, degree, 1), kernels.reference(sample, 1), kernels.truth(sample, 1)
+        for i, tensors in enumerate(zip(got.outputs, reference.outputs, truth.outputs, strict=True)):
+            hold(judge, f"{sample}, other inputs, output {i}", *tensors)
+        for name in _present(got.gradients):
+            tensors = (result.gradients[name] for result in (got, reference, truth))
+            hold(judge, f"{sample}, other inputs, gradient of {name}", *tensors)
         _hold_bits(judge, str(sample), kernels.run(sample, degree), first)
 
 
@@ -244,6 +251,12 @@ def _hold_counts(judge, run, case: Case, kernels_on: tuple[str, ...], config: st
     judge.equal("steps", len(run.kernel_counts), STEPS)
     total = {name: sum(counts.get(name, 0) for counts in run.kernel_counts) for name in wanted}
     judge.executed(f"{config or case.config}, {STEPS} steps, {case.ranks} rank{'s' * (case.ranks > 1)}", total)
+
+
+def _needs_gradient(entry, inputs: dict, name: str | None) -> bool:
+    """Whether any result does when the input ``name`` alone does."""
+    leaves = {n: value.detach().clone().requires_grad_(n == name) for n, value in inputs.items()}
+    return any(result.requires_grad for result in outputs(entry.call, leaves))
 
 
 def _hold_bits(judge, name, got, want) -> None:

@@ -17,7 +17,7 @@ _PROBE = (
     "import importlib.util as u, sys; "
     "print(*[n for n in sys.argv[1:] if u.find_spec(n) is None]); print(sys.version_info >= (3, 11))"
 )
-_LEFT_OUT = (".venv", "build", "results", "attribution")
+_LEFT_OUT = (".venv", "build", "outputs", "results")
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def find_kit(name: str) -> Kit:
     Raises ValueError, in one line, where there is neither.
     """
     folder = Path(name)
-    if folder.is_dir() and (folder / "conformance").is_dir() and (folder / "pyproject.toml").is_file():
+    if name and (folder / "conformance").is_dir() and (folder / "pyproject.toml").is_file():
         top = _git("rev-parse", "--show-toplevel", folder=folder)
         return Kit(name, folder.resolve(), None, in_git=bool(top) and Path(top).resolve() == folder.resolve())
     top = _git("rev-parse", "--show-toplevel")
@@ -95,7 +95,7 @@ def script(kits: Sequence[Kit], pythons: Sequence[str], options: Sequence[str], 
         raise ValueError(f"old and new kit are the same ({one_line(old.commit or str(old.source), 80)}): give two")
     if pythons[0] == pythons[1]:
         raise ValueError(f"old and new stack have the same Python ({one_line(pythons[0], 200)}): give two")
-    folder = folder.absolute()
+    folder = folder.resolve()
     homes = [folder / "kits" / side for side in ("old", "new")]
     lines = ["set -eu", ""]
     for side, kit, home in zip(("old", "new"), kits, homes, strict=True):
@@ -126,7 +126,9 @@ def _make(kit: Kit, home: Path, python: str) -> list[str]:
     if kit.commit:
         fetch = _join("git", "-C", kit.source, "worktree", "add", "--detach", home, kit.commit)
     else:
-        left_out = [f"--exclude=./{name}" for name in _LEFT_OUT]
+        work = home.parent.parent
+        inside = [str(work.relative_to(kit.source))] if work.is_relative_to(kit.source) else []
+        left_out = [f"--exclude=./{name}" for name in (*_LEFT_OUT, *inside)]
         copy = f"{_join('tar', '-C', kit.source, *left_out, '-cf', '-', '.')} | {_join('tar', '-C', home, '-xf', '-')}"
         fetch = f"{{ {_join('mkdir', '-p', home)} && {copy}; }}"
     lines = [

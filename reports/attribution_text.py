@@ -23,7 +23,8 @@ def print_attribution(attribution: Attribution, console: Console | None = None) 
     out.line(f"RUNS  {view.runs(attribution)}", "bold", len("RUNS"))
     for warning in attribution.warnings:
         out.line(f"warning: {warning}", "yellow", len("warning:"))
-    out.line("")
+    if any(finding.cause is not Cause.NOISE for finding in attribution.findings):
+        out.line("")
     moved = [finding for finding in attribution.findings if finding.cause.is_move]
     for finding in moved[:_MOVED]:
         _print_move(out, finding)

@@ -144,7 +144,7 @@ class _Environment(TypedDict):
 class _File(TypedDict):
     """The part of ``schema.Report`` that is kept: to validate only that takes a third of the time."""
 
-    schema_version: Literal["1.0", "1.1"]
+    schema_version: Literal["1.0", "1.1", "1.2"]
     run_id: str
     release: str
     release_date: str

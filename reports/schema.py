@@ -8,9 +8,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
-SCHEMA_VERSION = "1.1"
-READABLE_VERSIONS = ("1.0", SCHEMA_VERSION)
-"""1.1 added ``executions``, which has a default."""
+SCHEMA_VERSION = "1.2"
+READABLE_VERSIONS = ("1.0", "1.1", SCHEMA_VERSION)
+"""What later versions added has a default; ``docs/report-schema.md`` says since when each field is there."""
 
 
 class Outcome(StrEnum):
@@ -133,6 +133,8 @@ class Curve(Strict):
     losses: list[float]
     reference: bool = False
     """True for plain Transformers, the witness that the other curves of the model are held against."""
+    check: str = ""
+    """Id of the check that compared it; empty for not known."""
 
 
 class Expectation(Strict):
@@ -191,7 +193,7 @@ class Verdict(Strict):
 class Report(Strict):
     """A whole run."""
 
-    schema_version: Literal["1.1"] = SCHEMA_VERSION
+    schema_version: Literal["1.2"] = SCHEMA_VERSION
     run_id: str
     kit_version: str
     kit_commit: str | None = None
@@ -208,6 +210,8 @@ class Report(Strict):
     duration_s: float | None = None
     complete: bool = False
     """False until the run has ended by itself; a killed run stays False."""
+    required_checks: NonNegativeInt | None = None
+    """Required checks of the level, those included that were not selected or not reached; None for not known."""
     verdict: Verdict
     environment: Environment
     stack: str = ""

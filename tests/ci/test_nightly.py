@@ -18,7 +18,8 @@ if sys.argv[1] != "run":
 plan = json.loads((Path(__file__).parent / "plan.json").read_text())
 results = [
     CheckResult(
-        id=id, subject=id.split(".")[0], title="A claim.", outcome=Outcome.PASS, level="smoke", target="cpu", version="a" * 12
+        id=id, subject=id.split(".")[0], title="A claim.", outcome=Outcome.PASS, level="smoke", target="cpu",
+        version="a" * 12,
     )
     for id in plan["checks"]
 ]
@@ -57,7 +58,8 @@ def test_a_green_night_moves_last_good_and_says_what_it_was_compared_with(host):
     assert [call[:2] for call in host.called("diff")] == [[str(first.folder), str(second.folder)]] * 2
     assert (second.folder / "diff.txt").read_text() == "diff as text\n"
     assert (second.folder / "diff.md").read_text() == "diff as markdown\n"
-    assert f"last good run `{first.name}`" in host.summary()
+    assert f"| last good run until now | `{first.name}` |" in host.summary()
+    assert "| last good run from now on | this one |" in host.summary()
     assert "diff as markdown" in host.summary()
 
 
@@ -151,12 +153,13 @@ def test_an_incomplete_report_is_not_compared_gets_its_pages_and_moves_nothing(h
     assert host.run(complete=False).status == OWN_FAILURE
 
 
-def test_a_stopped_night_ends_the_run_in_good_order_and_keeps_what_it_found(host):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_a_stopped_night_ends_the_run_in_good_order_and_keeps_what_it_found(host, number):
     process = host.start(hang=True, complete=False)
     assert any(line == "hanging\n" for line in process.stdout)
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     _, err = process.communicate(timeout=30)
-    assert process.returncode == 128 + signal.SIGTERM, err
+    assert process.returncode == 128 + number, err
     assert (host.root / "bin" / "interrupted").exists()
     assert "(stopped)" in host.summary()
     assert (host.results / "trend.html").exists()
