@@ -5,8 +5,8 @@ import os
 import sys
 from pathlib import Path
 
-from trncheck.cli import baseline
-from trncheck.conformance.options import OPTIONS
+from trncheck.cli import baseline, explain, repro
+from trncheck.conformance.options import ISOLATED, OPTIONS
 
 USAGE_ERROR = 2
 _PYTEST_USAGE_ERROR = 4
@@ -32,6 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     verb = verbs.add_parser("report", help="write the pages of a finished or killed run again")
     verb.add_argument("path", type=Path, help="a report.json or its folder")
+    verb.add_argument("--baseline", type=Path, metavar="FILE", help="draw its bands around the loss curves")
     verb.set_defaults(call=_report)
 
     verb = verbs.add_parser(
@@ -105,6 +106,8 @@ def main(arguments: list[str] | None = None) -> int:
     verb.set_defaults(call=_trend)
 
     baseline.add_verb(verbs)
+    repro.add_verb(verbs)
+    explain.add_verb(verbs)
 
     verb = verbs.add_parser("releases", help="list the Neuron releases that the kit knows")
     verb.set_defaults(call=_releases)
@@ -125,9 +128,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(_options, rest: list[str]) -> int:
     import pytest
 
-    # The suite is the same from every folder, so a pytest configuration of this folder does not count.
-    isolated = ["-c", os.devnull, "--rootdir", os.curdir, "-p", "no:cacheprovider", "-W", "ignore::DeprecationWarning"]
-    status = int(pytest.main(["--pyargs", "trncheck.conformance", "-v", *isolated, *rest]))
+    status = int(pytest.main(["--pyargs", "trncheck.conformance", "-v", *ISOLATED, *rest]))
     return USAGE_ERROR if status == _PYTEST_USAGE_ERROR else status
 
 
@@ -147,10 +148,12 @@ def _train(options, rest: list[str]) -> int:
 
 
 def _report(options, _rest: list[str]) -> int:
+    from trncheck.reports.baseline import load_baseline
     from trncheck.reports.store import RunFolder, load_report
 
+    known = load_baseline(options.baseline)[0] if options.baseline else None
     folder = RunFolder(options.path if options.path.is_dir() else options.path.parent)
-    folder.finish(load_report(options.path))
+    folder.finish(load_report(options.path), known)
     print(folder.page)
     return 0
 

@@ -26,6 +26,8 @@ STOCK_EXPERTS = Bar(
     2e-3, "bfloat16 rounds three products of each expert to 2^-9; averages out over 512 tokens, 7e-5 seen"
 )
 STOCK_EXPERTS_GRADIENT = Bar(3e-2, "5 times the 5.8e-3 seen: bfloat16 rounds every product of an expert to 2^-9")
+OUTPUT_DEPARTS = Bar(2e-6, "11 times the 1.8e-7 seen between modules that are right, on any path, in fp32")
+GRADIENT_DEPARTS = Bar(1e-5, "11 times the 8.9e-7 seen between gradients that are right, at the q norm of layer 0")
 LEARNING_RANDOM = Bar(0.3, "0.45 to 2.2 seen within 20 steps, and batches differ by 0.1")
 LEARNING_PUBLISHED = Bar(0.2, "half of the smallest fall seen, 0.43; without an update it is zero")
 EXACT = Bar(1e-12, "the same formula in fp64")

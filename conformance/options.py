@@ -1,5 +1,7 @@
 """The options of a conformance run, the same for ``pytest`` and ``trncheck run``."""
 
+import os
+
 OPTIONS = {
     "--target": {
         "choices": ("cpu", "trn2", "auto"),
@@ -22,3 +24,5 @@ OPTIONS = {
     },
 }
 """Flag -> arguments of ``add_argument``."""
+ISOLATED = ("-c", os.devnull, "--rootdir", os.curdir, "-p", "no:cacheprovider", "-W", "ignore::DeprecationWarning")
+"""pytest's options of the command line: the suite is the same from every folder, whatever its configuration says."""

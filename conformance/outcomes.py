@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from trncheck.conformance import expected_failures, repro_inputs
 from trncheck.conformance.judge import Judge, KnownDefect
+from trncheck.conformance.repro import Kept
 from trncheck.conformance.versions import check_version
 from trncheck.reports.schema import CheckResult, Curve, Execution, Expectation, Outcome
 from trncheck.reports.text import first_lines, without_surrogates
@@ -39,10 +41,17 @@ def demand_no_failure(item: pytest.Item) -> None:
 
 def payload(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport) -> str:
     """The result as JSON; shortens pytest's own report to the message where that says it all."""
-    from trncheck.conformance.plugin import check_id, level_of
+    from trncheck.conformance.plugin import KNOWN_FAILURES, check_id, level_of
 
     judge = item.stash.get(JUDGE, None) or Judge()
-    outcome, message = _outcome(call, report, judge)
+    outcome, failures = _outcome(call, report, judge)
+    message = "\n".join(failures)
+    entries = item.config.stash[KNOWN_FAILURES] if report.when == "call" else []
+    facts = judge.evidence.values()
+    if known := expected_failures.judge(entries, check_id(item), outcome, failures, facts):
+        outcome, message = known.outcome, known.message
+        judge.evidence |= known.evidence
+        _show(report, outcome, message)
     result = CheckResult(
         id=check_id(item),
         subject=check_id(item).split(".")[0],
@@ -58,10 +67,12 @@ def payload(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
         duration_s=round(report.duration, 3),
         version=check_version(item),
     )
+    kept = repro_inputs.keep(item, result)
     return json.dumps(
         {
             "result": result.model_dump_json(),
-            "curves": [curve.model_dump_json() for curve in judge.curves],
+            "kept": kept and kept.model_dump(),
+            "curves": [curve.model_copy(update={"check": result.id}).model_dump_json() for curve in judge.curves],
             "expectations": [expectation.model_dump_json() for expectation in judge.expectations],
             "executions": [
                 execution.model_copy(update={"check": result.id}).model_dump_json() for execution in judge.executions
@@ -92,34 +103,44 @@ def unpack(data: str) -> dict:
     fields = json.loads(data)
     return {
         "result": CheckResult.model_validate_json(fields["result"]),
+        "kept": fields["kept"] and Kept.model_validate(fields["kept"]),
         "curves": [Curve.model_validate_json(curve) for curve in fields["curves"]],
         "expectations": [Expectation.model_validate_json(expectation) for expectation in fields["expectations"]],
         "executions": [Execution.model_validate_json(execution) for execution in fields["executions"]],
     }
 
 
-def _outcome(call: pytest.CallInfo, report: pytest.TestReport, judge: Judge) -> tuple[Outcome, str]:
+def _outcome(call: pytest.CallInfo, report: pytest.TestReport, judge: Judge) -> tuple[Outcome, list[str]]:
+    """How the check ended by itself, and why, one text per failure."""
     error = call.excinfo.value if call.excinfo else None
     if error is None:
-        return Outcome.PASS, ""
+        return Outcome.PASS, []
     if report.skipped:
-        return Outcome.NOT_RUN, str(error.msg)
+        return Outcome.NOT_RUN, [str(error.msg)]
     if isinstance(error, KnownDefect):
-        report.outcome, report.wasxfail = "skipped", str(error)
-        return Outcome.EXPECTED_FAIL, str(error)
+        _show(report, Outcome.EXPECTED_FAIL, str(error))
+        return Outcome.EXPECTED_FAIL, [str(error)]
     if isinstance(error, NothingCompared):
         report.longrepr = str(error)
-        return Outcome.NOTHING_COMPARED, str(error)
+        return Outcome.NOTHING_COMPARED, [str(error)]
     if isinstance(error, CheckFailed):
         report.longrepr = _brief(str(error))
-        return Outcome.FAIL, str(error)
+        return Outcome.FAIL, list(judge.failures)
     last = call.excinfo.traceback[-1]
     place = "" if isinstance(error, RunFailed) else f" ({Path(last.path).name}:{last.lineno + 1})"
     # What had failed before the check broke off is the better half of the story.
-    message = "\n".join([*judge.failures, f"{type(error).__name__}: {error}{place}"])
+    failures = [*judge.failures, f"{type(error).__name__}: {error}{place}"]
     if isinstance(error, RunFailed):
-        report.longrepr = message
-    return Outcome.FAIL, message
+        report.longrepr = "\n".join(failures)
+    return Outcome.FAIL, failures
+
+
+def _show(report: pytest.TestReport, outcome: Outcome, message: str) -> None:
+    """Make pytest's own report say what a known failure is: expected, or gone."""
+    if outcome is Outcome.EXPECTED_FAIL:
+        report.outcome, report.wasxfail = "skipped", message
+    elif outcome is Outcome.UNEXPECTED_PASS:
+        report.outcome, report.longrepr = "failed", message
 
 
 def _brief(message: str) -> str:

@@ -3,8 +3,6 @@
 It does nothing in a session that does not run ``trncheck.conformance``, and loads nothing heavy before it must.
 """
 
-import difflib
-import fnmatch
 import functools
 import importlib
 import os
@@ -12,16 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from trncheck.conformance import ids
 from trncheck.conformance.options import OPTIONS
 
 HERE = Path(__file__).resolve().parent
 _REPORTER = "trncheck-reporter"
-_ORDER = ("pins", "kernels", "paths", "losses", "checkpoint", "resume", "walkthrough")
-"""Subjects, causes before effects: the first red check is the one to look at."""
 _OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
 _SITES = {"site-packages", "dist-packages"}
 RELEASE = pytest.StashKey()
 """The manifest of the release under judgement."""
+KNOWN_FAILURES = pytest.StashKey()
+"""Its expected failures that count for this release and target."""
+_EXPECTED = pytest.StashKey()
+"""In an xdist worker, until the controller knows it: the checks of the level, and whether each is required."""
 
 
 def pytest_addoption(parser):
@@ -69,6 +70,7 @@ def _runs_conformance(config) -> bool:
 def _settle_options(config):
     """Make ``auto`` a target and load the release, in every process of a run; UsageError where that cannot be."""
     from trncheck.conformance.environment import has_neuron_device
+    from trncheck.conformance.expected_failures import in_force
     from trncheck.fixtures.manifest import available_releases, load_release
 
     option = config.option
@@ -81,6 +83,7 @@ def _settle_options(config):
         )
     try:
         config.stash[RELEASE] = load_release(option.release or available_releases()[-1])
+        config.stash[KNOWN_FAILURES] = in_force(config.stash[RELEASE], option.target)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
 
@@ -129,14 +132,9 @@ def pytest_collection_modifyitems(config, items):
     from trncheck.conformance.policy import within
 
     of_level = [item for item in checks if within(level_of(item), config.option.level)]
-    expected = [check_id(item) for item in of_level]
-    left_out = _left_out(config, checks)
+    expected = {check_id(item): _is_required(item.iter_markers()) for item in of_level} | _left_out(config, checks)
     selected = [item for item in of_level if _is_selected(check_id(item), config.option.check)]
-    if config.option.check and not selected:
-        close = difflib.get_close_matches(config.option.check[0], {name.split("[")[0] for name in expected}, n=3)
-        hint = f"; did you mean {' or '.join(close)}?" if close else ""
-        patterns = ", ".join(config.option.check)
-        problem = f"no check of level {config.option.level} matches {patterns}{hint}"
+    if problem := _bad_selection(config, expected, selected) or _bad_expected_failures(config, checks):
         if not hasattr(config, "workeroutput"):
             raise pytest.UsageError(problem)
         # xdist's controller says it, because it takes an error in a worker for a crash.
@@ -148,30 +146,68 @@ def pytest_collection_modifyitems(config, items):
     items[:] = sorted((item for item in items if item not in set(dropped)), key=_place)
     if reporter := config.pluginmanager.get_plugin(_REPORTER):
         reporter.start()
-        reporter.expect([*expected, *left_out])
+        reporter.expect(expected)
     elif hasattr(config, "workeroutput"):
-        config.workeroutput["trncheck_expected"] = [*expected, *left_out]
+        config.stash[_EXPECTED] = expected
 
 
-def _left_out(config, checks) -> list[str]:
-    """What the arguments keep out of the collection: names of checks, because only collecting one tells its cases."""
+def _bad_selection(config, of_level: list[str], selected: list) -> str:
+    """What is wrong with ``--check``, or nothing."""
+    if selected or not config.option.check:
+        return ""
+    hint = ids.suggestion(config.option.check[0], {ids.name_of(id) for id in of_level})
+    return f"no check of level {config.option.level} matches {', '.join(config.option.check)}{hint}"
+
+
+def _bad_expected_failures(config, checks) -> str:
+    """What is wrong with the manifest's expected failures, held against the whole suite, or nothing."""
+    from trncheck.conformance.expected_failures import demand_checks
+
+    entries = config.stash[KNOWN_FAILURES]
+    if not entries:
+        return ""
+    collected, functions = {check_id(item) for item in checks}, _functions()
+    whole = functions.keys() <= {ids.name_of(id) for id in collected} and not any("::" in word for word in config.args)
+    try:
+        demand_checks(entries, collected, functions, whole=whole)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _left_out(config, checks) -> dict[str, bool]:
+    """What the arguments keep out of the collection, and whether it is required.
+
+    Names of checks, because only collecting one tells its cases. An argument that names a single case stands for the
+    cases beside it, which are not counted.
+    """
     from trncheck.conformance.policy import within
 
+    functions = _functions()
     single_cases = [argument for argument in config.args if "[" in argument.partition("::")[2]]
-    collected = {check_id(item).split("[")[0] for item in checks}
-    absent = [
-        f"{path.stem.removeprefix('test_')}.{name.removeprefix('test_')}"
+    collected = {ids.name_of(check_id(item)) for item in checks}
+    absent = {
+        name: _is_required(marks)
+        for name, marks in functions.items()
+        if name not in collected and within(_highest(marks), config.option.level)
+    }
+    return dict.fromkeys(single_cases, False) | absent
+
+
+def _functions() -> dict[str, list]:
+    """Name of every check of the suite -> the marks of its function."""
+    return {
+        f"{path.stem.removeprefix('test_')}.{name.removeprefix('test_')}": getattr(function, "pytestmark", [])
         for path in sorted(HERE.glob("test_*.py"))
         for name, function in vars(importlib.import_module(f"trncheck.conformance.{path.stem}")).items()
-        if name.startswith("test_") and within(_highest(getattr(function, "pytestmark", [])), config.option.level)
-    ]
-    return [*single_cases, *(name for name in absent if name not in collected)]
+        if name.startswith("test_")
+    }
 
 
 def _place(item) -> int:
     """Position of an item's subject; a new subject, and what is no check, keeps its order behind them."""
     subject = item.path.stem.removeprefix("test_")
-    return _ORDER.index(subject) if is_check(item) and subject in _ORDER else len(_ORDER)
+    return ids.SUBJECTS.index(subject) if is_check(item) and subject in ids.SUBJECTS else len(ids.SUBJECTS)
 
 
 def is_check(item) -> bool:
@@ -199,11 +235,12 @@ def _highest(marks) -> str:
     return max((mark.args[0] for mark in marks if mark.name == "level"), key=LEVELS.index, default="smoke")
 
 
+def _is_required(marks) -> bool:
+    return all(mark.name != "informative" for mark in marks)
+
+
 def _is_selected(name: str, patterns: list[str]) -> bool:
-    # A bracket is part of an id here, not a set of characters.
-    globs = [pattern.replace("[", "[[]") for pattern in patterns]
-    names = (name, name.split("[")[0])
-    return not globs or any(fnmatch.fnmatch(candidate, glob) for glob in globs for candidate in names)
+    return not patterns or any(ids.matches(name, pattern) for pattern in patterns)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -226,6 +263,10 @@ def pytest_pyfunc_call(pyfuncitem):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield
+    if expected := item.config.stash.get(_EXPECTED, None):
+        # With the first word of a worker, because its last one may never come.
+        report.trncheck_expected = expected
+        del item.config.stash[_EXPECTED]
     if is_check(item) and (report.when == "call" or (report.when == "setup" and not report.passed)):
         from trncheck.conformance import outcomes
 

@@ -30,15 +30,17 @@ def verdict(release: str, target: str, results: Collection[CheckResult], unselec
         reasons.append(f"{unselected} checks of this level were not selected.")
     if target == "cpu":
         reasons.append("This was a CPU: no Neuron device or compiler took part.")
-    for outcome in (Outcome.NOT_RUN, Outcome.INCONCLUSIVE):
+    for outcome in (Outcome.EXPECTED_FAIL, Outcome.NOT_RUN, Outcome.INCONCLUSIVE):
         if open_checks := [result.id for result in results if result.required and result.outcome is outcome]:
             reasons.append(f"{len(open_checks)} required checks {outcome.value}: {_listed(open_checks)}.")
     if not reasons and results:
         headline = f"Neuron {release} passed every required check on {target}."
         return Verdict(status=VerdictStatus.CONFORMANT, headline=headline)
+    known = any(result.required and result.outcome is Outcome.EXPECTED_FAIL for result in results)
+    nothing = "Nothing failed that was not expected to" if known else "Nothing failed"
     return Verdict(
         status=VerdictStatus.INCOMPLETE,
-        headline=f"Nothing failed, but this run alone cannot vouch for Neuron {release}.",
+        headline=f"{nothing}, but this run alone cannot vouch for Neuron {release}.",
         reasons=reasons or ["No check has ended yet."],
     )
 

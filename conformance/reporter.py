@@ -1,13 +1,16 @@
 """Receives results where the report is written: in the only process, or in xdist's controller."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from trncheck.conformance import outcomes, policy
 from trncheck.conformance.plugin import RELEASE
+from trncheck.conformance.repro import own_manifest
 from trncheck.conformance.session import Session
+from trncheck.conformance.stopping import end_at_sigterm, undisturbed
 
 
 class Reporter:
@@ -27,13 +30,15 @@ class Reporter:
                 level=option.level,
                 command=" ".join(["pytest", *self._config.invocation_params.args]),
                 results=Path(option.results),
+                manifest=own_manifest(option.release),
             )
         except ValueError as error:
             raise pytest.UsageError(str(error)) from None
+        end_at_sigterm()
 
-    def expect(self, ids: list[str]) -> None:
-        """Note the checks of the level, so that a missing one is noticed."""
-        self._session.expected.update(ids)
+    def expect(self, checks: Mapping[str, bool]) -> None:
+        """Note the checks of the level and whether each is required, so that a missing one is noticed."""
+        self._session.expect(checks)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node, ids):
@@ -45,16 +50,16 @@ class Reporter:
         output = getattr(node, "workeroutput", {})
         if problem := output.get("trncheck_usage_error"):
             raise pytest.UsageError(problem)
-        if expected := output.get("trncheck_expected"):
-            self.expect(expected)
 
     def pytest_runtest_logreport(self, report):
         try:
+            if expected := getattr(report, "trncheck_expected", None):
+                self.expect(expected)
             if data := getattr(report, "trncheck", None):
                 self._session.add(**outcomes.unpack(data))
             elif report.when == "???":
                 # What xdist says of a check under which its worker died.
-                self._session.add(outcomes.crashed(report, self._config.option))
+                self._session.add_crashed(outcomes.crashed(report, self._config.option))
         except ValueError as error:
             pytest.exit(f"trncheck: {error}", returncode=pytest.ExitCode.USAGE_ERROR)
 
@@ -64,7 +69,8 @@ class Reporter:
             return
         by_itself = exitstatus in (0, 1) and not (session.shouldstop or session.shouldfail)
         try:
-            self._session.finish(by_itself=by_itself)
+            with undisturbed():
+                self._session.finish(by_itself=by_itself)
         except ValueError as error:
             print(f"trncheck: {error}", file=sys.stderr)
             session.exitstatus = exitstatus = exitstatus or 1

@@ -172,6 +172,30 @@ class RunBook:
         )
 
     @once
+    def activations(self, case: Case, config: str = ""):
+        """What left each module in step 1 of ``published``, and its gradient; in ``config`` instead of the case's."""
+        record = self._run(
+            case,
+            f"--training.steps 1 {_CONSTANT_RATE} {_UNCLIPPED} {_LOAD} --record.activations",
+            weights=self.published_weights(case.model),
+            config=config or None,
+        )
+        return record.activations(1)
+
+    @once
+    def reference_activations(self, model: str):
+        """The same of plain Transformers."""
+        from safetensors.numpy import save_file as save_arrays
+
+        from trncheck.trainers import activations, launch
+        from trncheck.trainers.reference import record_plainly
+
+        out = self._folder(f"reference-{model}-activations")
+        save_arrays(corpus.batch(1, ROWS, SEQ_LEN), out / "batch-1.safetensors")
+        launch.fork([(record_plainly, (self.published_weights(model), out / "batch-1.safetensors", out), {})], out)
+        return activations.load([out / "activations.safetensors"])
+
+    @once
     def full_size(self):
         """One step of the whole Qwen3-0.6B geometry from random initialisation, on the corpus."""
         from trncheck.fixtures.tiny import bare_folder

@@ -1,12 +1,13 @@
 """The report of a run in the making: starts it, takes results as they come, closes it with a verdict."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
 from trncheck.conformance import environment, pins, policy
+from trncheck.conformance.repro import Kept, write_bundle
 from trncheck.fixtures.manifest import Release
 from trncheck.reports.schema import CheckResult, Curve, Execution, Expectation, Report
 from trncheck.reports.store import RunFolder, new_run_id
@@ -18,9 +19,13 @@ SEED = 42
 class Session:
     """One conformance run. The report on disk is up to date after every result."""
 
-    def __init__(self, *, release: Release, target: str, level: str, command: str, results: Path):
+    def __init__(
+        self, *, release: Release, target: str, level: str, command: str, results: Path, manifest: Path | None = None
+    ):
+        """``manifest`` is the release's file where it is none of the kit's."""
         self.release = release
         rows, stack = pins.inspect_pins(release, target)
+        self._manifest = manifest
         self._clock = time.monotonic()
         self.report = Report(
             run_id=new_run_id(),
@@ -38,9 +43,13 @@ class Session:
             stack=stack,
             pins=rows,
         )
-        self.expected: set[str] = set()
-        """Ids of all checks of the level, selected or not."""
+        self._expected: dict[str, bool] = {}
         self.folder = RunFolder.create(results, self.report)
+
+    def expect(self, checks: Mapping[str, bool]) -> None:
+        """Note checks of the level, selected or not: id, and whether a verdict depends on it."""
+        self._expected.update(checks)
+        self.report.required_checks = sum(self._expected.values())
 
     def add(
         self,
@@ -48,14 +57,27 @@ class Session:
         curves: Sequence[Curve] = (),
         expectations: Sequence[Expectation] = (),
         executions: Sequence[Execution] = (),
+        kept: Kept | None = None,
     ) -> None:
-        """Take one check's result and write the report."""
+        """Take one check's result and write the report; with what was ``kept`` of a failure, its bundle, too."""
+        if kept:
+            try:
+                bundle = write_bundle(self.folder.path, self.report, result, kept, self._manifest)
+                result = result.model_copy(update={"repro": str(bundle)})
+            except OSError as error:
+                result = result.model_copy(update={"evidence": result.evidence | {"no bundle": str(error)}})
         self.report.results.append(result)
         self.report.curves.extend(curves)
         self.report.expectations.extend(expectations)
         self.report.executions.extend(executions)
         self._judge(finished=False)
         self.folder.write(self.report)
+
+    def add_crashed(self, result: CheckResult) -> None:
+        """Take the result of a check under which its process died, in place of one that it had given before that."""
+        required = self._expected.get(result.id, True)
+        self.report.results[:] = [other for other in self.report.results if other.id != result.id]
+        self.add(result.model_copy(update={"required": required}))
 
     def finish(self, *, by_itself: bool) -> None:
         """Give the verdict and write every form of the report; ``by_itself`` is False for an interrupted run."""
@@ -69,7 +91,7 @@ class Session:
 
     def _judge(self, *, finished: bool) -> None:
         report = self.report
-        unselected = len(self.expected - {result.id for result in report.results}) if finished else 0
+        unselected = len(self._expected.keys() - {result.id for result in report.results}) if finished else 0
         report.verdict = policy.verdict(report.release, report.target, report.results, unselected, finished)
 
 

@@ -19,13 +19,34 @@ each_export = pytest.mark.parametrize(
 
 @each_case()
 def test_structure(judge, runs, case):
-    """Files, index, keys, shapes, dtype and format mark are right; config and tokenizer are the source's."""
+    """Files, index, keys, shapes, dtype and format mark are right; config and tokenizer are the source's.
+
+    Why: The split of the source was kept and no index was written (https://github.com/pytorch/torchtitan/issues/2137);
+    headers without the format mark stop some readers (https://github.com/safetensors/safetensors/issues/549), headers
+    that are too large all of them (https://github.com/safetensors/safetensors/issues/668); a shard's size got into the
+    file as the vocabulary (https://github.com/huggingface/optimum-neuron/issues/368).
+
+    Red when: a tensor, file, index entry, shape, dtype, format mark or companion file is not as it must be.
+
+    Reading a failure: Headers are read without loading anything, so the message names the very thing. Missing tensors
+    come before everything else; config.json is held key by key against the source's.
+    """
     _hold_structure(judge, runs.published(case).export, runs.published_weights(case.model), "float32")
 
 
 @each_case(where=lambda case: case.model != "moe")
 def test_head(judge, runs, case):
-    """A tied head is left out of the files; an untied one is in them."""
+    """A tied head is left out of the files; an untied one is in them.
+
+    Why: Transformers 5 ties by the flag in the config and by what the file holds, and heads came out random or tied to
+    the wrong tensor (https://github.com/huggingface/transformers/pull/43429); one tensor under two names cannot be
+    saved at all (https://github.com/huggingface/transformers/issues/33807). An untied head that is left out is lost.
+
+    Red when: the head is in the file of a tied model, or not in the file of an untied one.
+
+    Reading a failure: Expected and found say which of the two it is. Look at `tie_word_embeddings` in the exported
+    config.json, and at what the export drops.
+    """
     headers = read_headers(runs.published(case).export).headers
     untied = case.model == "dense-untied"
     judge.equal("lm_head.weight is in the files", "lm_head.weight" in headers, untied, elements=len(headers))
@@ -33,20 +54,49 @@ def test_head(judge, runs, case):
 
 @each_case()
 def test_reload(judge, runs, reloader, case):
-    """A fresh process loads it with stock AutoModelForCausalLM: nothing missing, unexpected or mismatched."""
+    """A fresh process loads it with stock AutoModelForCausalLM: nothing missing, unexpected or mismatched.
+
+    Why: An export that reloads perfectly in the trainer diverged in plain Transformers
+    (https://github.com/NVIDIA-NeMo/Automodel/pull/2741). So another process loads it, with nothing of the trainer in
+    it.
+
+    Red when: stock Transformers reports a key as missing, unexpected or mismatched, or builds another kind of model.
+
+    Reading a failure: The keys in the message are names in the export. If `checkpoint.structure` is red as well, start
+    there. An untied head that comes back tied is a wrong config.json.
+    """
     _hold_reload(judge, reloader(runs.published(case)), case)
 
 
 @each_case()
 def test_weights(judge, runs, reloader, case):
-    """What the fresh process loaded is the trainer's last state, every tensor bit for bit."""
+    """What the fresh process loaded is the trainer's last state, every tensor bit for bit.
+
+    Why: A loading report can be clean while weights are random, because an initialisation ran after loading
+    (https://github.com/huggingface/transformers/issues/46620). Only the values tell.
+
+    Red when: any bit of any tensor differs between the trainer's last state and what a fresh process loads.
+
+    Reading a failure: The message names tensors, how many elements differ, and by how much. One rounding everywhere
+    means that the export passed through another dtype; whole tensors mean a wrong name or order; all tensors may be the
+    state of another step.
+    """
     run = runs.published(case)
     judge.bit_equal("reloaded weights", reloader(run).weights, run.weights(len(run.steps)))
 
 
 @each_case()
 def test_logits(judge, runs, reloader, case):
-    """The reloaded model gives the trainer's logits on the last batch."""
+    """The reloaded model gives the trainer's logits on the last batch.
+
+    Why: Right weights under a wrong config.json give another model: an epsilon or a rotary base is in no tensor.
+    Self-reload would not see it (https://github.com/NVIDIA-NeMo/Automodel/pull/2741).
+
+    Red when: the reloaded model computes something else than the trainer did.
+
+    Reading a failure: If `checkpoint.weights` is green, the difference is in config.json, or in code that differs
+    between the two processes; `paths.logits` tells these apart. If it is red, start there.
+    """
     run = runs.published(case)
     got, want = reloader(run).logits, run.final_logits()
     largest = (got - want).abs().max().item()
@@ -57,7 +107,17 @@ def test_logits(judge, runs, reloader, case):
 @each_export
 @pytest.mark.parametrize("model", ["dense-tied", "moe"])
 def test_export_as_asked(judge, runs, reloader, model, dtype, sharded):
-    """The export has the dtype asked for and the source's split into files, and reloads to the same values."""
+    """The export has the dtype asked for and the source's split into files, and reloads to the same values.
+
+    Why: Transformers 5 takes the dtype that is stored with a checkpoint, so a wrong one changes numbers without a word
+    (https://github.com/huggingface/transformers/pull/34919). A checkpoint of several files without an index is not
+    found (https://github.com/pytorch/torchtitan/issues/2137).
+
+    Red when: the export ignores the dtype or the split that was asked for, or rounds otherwise than a plain cast.
+
+    Reading a failure: The case names the dtype or `several-files`. A dtype in the file that was not asked for is the
+    export's; the right dtype with other values is a cast too many.
+    """
     import torch
 
     case = Case("native", model, 2)

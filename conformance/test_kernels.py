@@ -5,7 +5,9 @@ import pytest
 from trncheck.conformance import bars
 from trncheck.conformance.cases import Case, each_case
 from trncheck.conformance.compare import relative_errors
-from trncheck.conformance.kernel_runs import layouts, listed, logical_cores, outputs
+from trncheck.conformance.kernel_compare import hold_bits, layout_of, needs_gradient, present, sabotaged, tensors_of
+from trncheck.conformance.kernel_runs import layouts, listed, logical_cores
+from trncheck.conformance.localise import say_where
 from trncheck.conformance.parity import hold
 from trncheck.conformance.runs import GRADIENT_STEPS, STEPS
 from trncheck.fixtures.geometry import TINY
@@ -24,7 +26,17 @@ each_switched = pytest.mark.parametrize("config", SWITCHED)
 
 @each_kernel
 def test_forward(judge, kernels, kernel):
-    """Outputs agree with fp64 truth as well as plain torch's of the same dtype do, on one core and on two."""
+    """Outputs agree with fp64 truth as well as plain torch's of the same dtype do, on one core and on two.
+
+    Why: One element was about twice too large, and the tolerance was raised for it
+    (https://github.com/ROCm/rocm-libraries/pull/8043); an absolute tolerance failed kernels that were right
+    (https://github.com/sgl-project/sglang/pull/35795). So the bar is plain torch's own error, with a cap on the worst
+    element.
+    Reading a failure: Relative error tells of the whole, the worst element of one row; its index says where. Red in
+    bfloat16 alone is a sum in too low a precision. A message of the simulator (partition, capacity, barrier) is what
+    hardware would refuse. Green in a simulator is not green on hardware
+    (https://github.com/aws-neuron/aws-neuron-sdk/issues/1138).
+    """
     judge.note("kernel from", kernels.entry(kernel).provider())
     for sample in kernels.samples(kernel):
         truth, reference = kernels.truth(sample).outputs, kernels.reference(sample).outputs
@@ -37,7 +49,14 @@ def test_forward(judge, kernels, kernel):
 
 @each_kernel
 def test_gradient(judge, kernels, kernel):
-    """Gradients of every differentiable input agree with fp64 truth, for random upstream gradients."""
+    """Gradients of every differentiable input agree with fp64 truth, for random upstream gradients.
+
+    Why: Operators were registered for the forward pass and forgotten for the backward one
+    (https://github.com/tile-ai/TileOPs/issues/648). Upstream gradients are random, because ones hide sums over the
+    wrong axis.
+    Reading a failure: A missing input has no gradient at all: look at the registration. One gradient red points to its
+    product in the backward kernel; all of them to what the forward pass saved.
+    """
     wanted = kernels.entry(kernel).differentiable
     for sample in kernels.samples(kernel):
         truth, reference = kernels.truth(sample).gradients, kernels.reference(sample).gradients
@@ -51,15 +70,21 @@ def test_gradient(judge, kernels, kernel):
 
 @each_kernel
 def test_no_other_gradient(judge, kernels, kernel):
-    """Inputs that are not differentiable get no gradient: asking for one is refused, or gives none."""
+    """Inputs that are not differentiable get no gradient: asking for one is refused, or gives none.
+
+    Why: A gradient for a table or an index is memory that nobody asked for, or a value that nobody checks. A result
+    that needs a gradient where no input does keeps graphs alive.
+    Reading a failure: The message names the input. Mark it as not differentiable in the operator, or make it
+    differentiable in the entry.
+    """
     entry = kernels.entry(kernel)
     sample = kernels.samples(kernel)[0]
     inputs = kernels.inputs(sample)
     others = [n for n, v in inputs.items() if n not in entry.differentiable and v.is_floating_point()]
-    judge.equal("results need a gradient where no input does", _needs_gradient(entry, inputs, None), False)
+    judge.equal("results need a gradient where no input does", needs_gradient(entry, inputs, None), False)
     for name in others:
         try:
-            gets_one = _needs_gradient(entry, inputs, name)
+            gets_one = needs_gradient(entry, inputs, name)
         except ValueError:
             gets_one = False
         judge.equal(f"{name} gets a gradient", gets_one, False)
@@ -67,7 +92,13 @@ def test_no_other_gradient(judge, kernels, kernel):
 
 @each_kernel
 def test_execution(judge, kernels, kernel):
-    """A call executes the forward kernel once, and its backward pass the backward kernel once."""
+    """A call executes the forward kernel once, and its backward pass the backward kernel once.
+
+    Why: "Use kernels" was accepted and replaced nothing (https://github.com/huggingface/transformers/pull/46755).
+    Parity cannot see that: plain torch agrees with plain torch.
+    Reading a failure: Expected and found are executions by operator, direction and dtype. None is a fallback; two are a
+    call made twice; another dtype is a cast on the way.
+    """
     entry = kernels.entry(kernel)
     for sample in kernels.samples(kernel):
         counted = kernels.recorded(sample).executions
@@ -80,12 +111,18 @@ def test_execution(judge, kernels, kernel):
 
 @each_kernel
 def test_sabotage(judge, kernels, kernel):
-    """With what its kernels return made wrong, an operator gives wrong outputs and gradients: it uses them."""
+    """With what its kernels return made wrong, an operator gives wrong outputs and gradients: it uses them.
+
+    Why: A kernel that runs, and whose result is thrown away, is counted like any other. Results that do not change when
+    the kernel is made wrong come from elsewhere (as in https://github.com/huggingface/transformers/pull/46755).
+    Reading a failure: The message lists outputs, or gradients, that do not depend on the kernel. Look for a reference
+    that the operator computes beside it.
+    """
     entry = kernels.entry(kernel)
     sample = kernels.samples(kernel)[0]
     honest = kernels.kernel(sample, kernels.degrees[-1])
     for direction in ("forward", "backward"):
-        with _spoiled_launches(direction):
+        with sabotaged(direction):
             spoiled = kernels.run(sample, kernels.degrees[-1])
         if direction == "forward":
             same = [i for i, (a, b) in enumerate(zip(spoiled.outputs, honest.outputs, strict=True)) if a.equal(b)]
@@ -109,7 +146,13 @@ def test_sabotage(judge, kernels, kernel):
 @each_kernel
 @pytest.mark.level("standard")
 def test_registration(judge, kernels, kernel):
-    """The operators of a forward and backward pass satisfy torch.library's own checks."""
+    """The operators of a forward and backward pass satisfy torch.library's own checks.
+
+    Why: A schema that hides a write gives other results when compiled than eager
+    (https://github.com/pytorch/pytorch/issues/130487).
+    Reading a failure: The name is that of a test of torch.library.opcheck: schema, autograd, fake tensors or dispatch.
+    Run opcheck on that operator by hand for the whole trace.
+    """
     import torch
 
     calls = kernels.recorded(kernels.samples(kernel)[0]).calls
@@ -123,7 +166,13 @@ def test_registration(judge, kernels, kernel):
 @each_kernel
 @pytest.mark.level("standard")
 def test_fake(judge, kernels, kernel):
-    """Fake tensors come out with the shapes, strides and dtypes of the real ones, in every operator."""
+    """Fake tensors come out with the shapes, strides and dtypes of the real ones, in every operator.
+
+    Why: Nobody checks a fake implementation before the first compilation, which then fails
+    (https://github.com/pytorch/pytorch/issues/181851).
+    Reading a failure: Found is what fake tensors gave, expected what the kernel gave: shape, stride, dtype, device.
+    Mend the fake implementation.
+    """
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     for sample in kernels.samples(kernel):
@@ -132,18 +181,25 @@ def test_fake(judge, kernels, kernel):
                 fakes = call.operator(
                     *(mode.from_tensor(arg) if hasattr(arg, "stride") else arg for arg in call.before)
                 )
-            described = [_described(result) for result in listed(fakes)]
-            judge.equal(f"{sample}, {call.operator}", described, [_described(result) for result in call.results])
+            described = [layout_of(result) for result in listed(fakes)]
+            judge.equal(f"{sample}, {call.operator}", described, [layout_of(result) for result in call.results])
 
 
 @each_kernel
 @pytest.mark.level("standard")
 def test_mutation(judge, kernels, kernel):
-    """A call changes none of its inputs, and returns no memory of theirs."""
+    """A call changes none of its inputs, and returns no memory of theirs.
+
+    Why: A write that is not declared gives wrong results when compiled
+    (https://github.com/pytorch/pytorch/issues/130487); an output that was a view of an input in the branch without
+    padding crashed later (https://github.com/vllm-project/vllm/pull/44130).
+    Reading a failure: The message names the operator, and the inputs that changed or the outputs that lie in their
+    memory. Copy before writing; return fresh memory.
+    """
     for sample in kernels.samples(kernel):
         for call in kernels.recorded(sample).calls:
-            judge.bit_equal(f"{sample}, inputs of {call.operator}", _tensors(call.after), _tensors(call.before))
-            owned = {tensor.untyped_storage().data_ptr() for tensor in _tensors(call.after).values()}
+            judge.bit_equal(f"{sample}, inputs of {call.operator}", tensors_of(call.after), tensors_of(call.before))
+            owned = {tensor.untyped_storage().data_ptr() for tensor in tensors_of(call.after).values()}
             shared = [i for i, r in enumerate(call.results) if r.untyped_storage().data_ptr() in owned]
             judge.equal(f"{sample}, {call.operator}, outputs in an input's memory", shared, [])
 
@@ -151,7 +207,14 @@ def test_mutation(judge, kernels, kernel):
 @each_kernel
 @pytest.mark.level("standard")
 def test_layouts(judge, kernels, kernel):
-    """Inputs and upstream gradients in any memory layout give the same bits as contiguous ones."""
+    """Inputs and upstream gradients in any memory layout give the same bits as contiguous ones.
+
+    Why: A backward pass read strided memory as if it were contiguous, under a forward pass that was right
+    (https://github.com/ByteDance-Seed/VeOmni/pull/958); the gradient of a sum has one element, and was read past its
+    end (https://github.com/ROCm/TransformerEngine/pull/623).
+    Reading a failure: The message names the tensor and its layout. Make it contiguous before the launch, in the
+    direction that is red.
+    """
     from trncheck.conformance.kernel_runs import gradients
 
     entry = kernels.entry(kernel)
@@ -163,37 +226,49 @@ def test_layouts(judge, kernels, kernel):
             for name, value in inputs.items():
                 for layout, view in layouts(value).items():
                     got = gradients(entry.call, inputs | {name: view}, entry.differentiable, upstream)
-                    _hold_bits(judge, f"{dtype}, {name} {layout}", got, want)
+                    hold_bits(judge, f"{dtype}, {name} {layout}", got, want)
             for layout in ("sliced", "transposed", "offset in its storage"):
                 views = [layouts(gradient)[layout] for gradient in upstream]
                 got = gradients(entry.call, inputs, entry.differentiable, views)
-                _hold_bits(judge, f"{dtype}, upstream gradients {layout}", got, want)
+                hold_bits(judge, f"{dtype}, upstream gradients {layout}", got, want)
             spread = [gradient[:1].expand_as(gradient) for gradient in upstream]
             got = gradients(entry.call, inputs, entry.differentiable, spread)
             solid = gradients(entry.call, inputs, entry.differentiable, [g.contiguous() for g in spread])
-            _hold_bits(judge, f"{dtype}, upstream gradients expanded", got, solid)
+            hold_bits(judge, f"{dtype}, upstream gradients expanded", got, solid)
 
 
 @each_kernel
 @pytest.mark.level("standard")
 def test_repeated(judge, kernels, kernel):
-    """Calls do not depend on the calls before them: other inputs give their own result, and in between change no bit."""
+    """Calls do not depend on the calls before them: other inputs get their own result, and change no bit later.
+
+    Why: The second call of a kernel crashed, because the first had changed the kernel object
+    (https://github.com/aws-neuron/nkipy/issues/21).
+    Reading a failure: Bits that change between equal calls are state or memory that was not written. Other inputs that
+    give the old result are a cache with too short a key.
+    """
     for sample in kernels.samples(kernel):
         degree = kernels.degrees[-1]
         first = kernels.kernel(sample, degree)
         got, reference, truth = kernels.run(sample, degree, 1), kernels.reference(sample, 1), kernels.truth(sample, 1)
         for i, tensors in enumerate(zip(got.outputs, reference.outputs, truth.outputs, strict=True)):
             hold(judge, f"{sample}, other inputs, output {i}", *tensors)
-        for name in _present(got.gradients):
+        for name in present(got.gradients):
             tensors = (result.gradients[name] for result in (got, reference, truth))
             hold(judge, f"{sample}, other inputs, gradient of {name}", *tensors)
-        _hold_bits(judge, str(sample), kernels.run(sample, degree), first)
+        hold_bits(judge, str(sample), kernels.run(sample, degree), first)
 
 
 @each_kernel
 @pytest.mark.level("standard")
 def test_refused(judge, kernels, kernel):
-    """Inputs beyond the documented limits are refused with a ValueError that says what is wrong."""
+    """Inputs beyond the documented limits are refused with a ValueError that says what is wrong.
+
+    Why: An attention kernel that was right in bf16 took fp32 as well and did not match
+    (https://github.com/aws-neuron/neuronx-distributed/issues/43). What a kernel cannot do it has to refuse.
+    Reading a failure: `accepted` means that the operator computed something. Another text means that the error does not
+    say what is wrong.
+    """
     entry = kernels.entry(kernel)
     inputs = kernels.inputs(kernels.samples(kernel)[0])
     for name, refusal in entry.refused.items():
@@ -208,7 +283,13 @@ def test_refused(judge, kernels, kernel):
 @each_switched
 @pytest.mark.level("standard")
 def test_switched_on(judge, runs, config):
-    """Training with kernels switched on gives the losses and gradients of training without, from the same weights."""
+    """Training with kernels switched on gives the losses and gradients of training without, from the same weights.
+
+    Why: A fusion was tested on a model without QK-norm, and Qwen3 came out uncorrelated
+    (https://github.com/tenstorrent/tt-mlir/pull/9042). So kernels are judged in the model too.
+    Reading a failure: If the kernel's own checks are green, the fault is in how it is wired: `starts at` names the
+    module. A first step that agrees, with later ones that do not, is a gradient.
+    """
     case, _ = SWITCHED[config]
     on, off = runs.switched(config, case.model), runs.published(case)
     judge.equal("steps", (len(on.losses), len(off.losses)), (STEPS, STEPS))
@@ -221,18 +302,31 @@ def test_switched_on(judge, runs, config):
         for group, (error, name, elements) in relative_errors(got, want).items():
             bar = bars.GRADIENT if step == 1 else bars.SWITCHED_GRADIENT
             judge.at_most(f"step {step}, gradient of {group} ({name})", error, bar, elements=elements)
+    say_where(judge, lambda: runs.activations(case, config), lambda: runs.activations(case), "the run without kernels")
 
 
 @each_case(where=lambda case: case.path == "nki")
 def test_training_executes(judge, runs, case):
-    """Every training step executes both kernels, forward and backward, once per layer and micro-batch on each rank."""
+    """Every training step executes both kernels, forward and backward, once per layer and micro-batch on each rank.
+
+    Why: A kernel without a backward pass falls back in training, silently
+    (https://github.com/huggingface/transformers/pull/46755).
+    Reading a failure: Counts are per step, over all ranks. Zero is a fallback; half is one layer, one micro-batch or
+    one rank without the kernel.
+    """
     _hold_counts(judge, runs.published(case), case, ("experts", "rope"))
 
 
 @each_switched
 @pytest.mark.level("standard")
 def test_switched_executes(judge, runs, config):
-    """Every training step executes the kernel switched on, forward and backward, once per layer and micro-batch."""
+    """Every training step executes the kernel switched on, forward and backward, once per layer and micro-batch.
+
+    Why: A patch that came after the model was built changed nothing, or some layers alone
+    (https://github.com/linkedin/Liger-Kernel/pull/170).
+    Reading a failure: Zero means that the override did not reach the model; a part of the count, that it reached some
+    layers.
+    """
     case, kernels_on = SWITCHED[config]
     _hold_counts(judge, runs.switched(config, case.model), case, kernels_on, config)
 
@@ -251,48 +345,3 @@ def _hold_counts(judge, run, case: Case, kernels_on: tuple[str, ...], config: st
     judge.equal("steps", len(run.kernel_counts), STEPS)
     total = {name: sum(counts.get(name, 0) for counts in run.kernel_counts) for name in wanted}
     judge.executed(f"{config or case.config}, {STEPS} steps, {case.ranks} rank{'s' * (case.ranks > 1)}", total)
-
-
-def _needs_gradient(entry, inputs: dict, name: str | None) -> bool:
-    """Whether any result does when the input ``name`` alone does."""
-    leaves = {n: value.detach().clone().requires_grad_(n == name) for n, value in inputs.items()}
-    return any(result.requires_grad for result in outputs(entry.call, leaves))
-
-
-def _hold_bits(judge, name, got, want) -> None:
-    judge.bit_equal(f"{name}: outputs", _numbered(got.outputs), _numbered(want.outputs))
-    judge.bit_equal(f"{name}: gradients", _present(got.gradients), _present(want.gradients))
-
-
-def _numbered(tensors) -> dict:
-    return {str(i): tensor for i, tensor in enumerate(tensors)}
-
-
-def _present(tensors: dict) -> dict:
-    return {name: tensor for name, tensor in tensors.items() if tensor is not None}
-
-
-def _tensors(args: tuple) -> dict:
-    return {str(i): arg for i, arg in enumerate(args) if hasattr(arg, "stride")}
-
-
-def _described(tensor) -> tuple:
-    return tuple(tensor.shape), tuple(tensor.stride()), str(tensor.dtype), tensor.device.type
-
-
-def _spoiled_launches(direction: str):
-    """Double whatever kernels of ``direction`` return."""
-    from unittest import mock
-
-    from trncheck.kernels import runtime
-
-    honest = runtime.launch
-
-    def spoiled(operator, of, *args, **kwargs):
-        results = honest(operator, of, *args, **kwargs)
-        if of == direction:
-            for result in listed(results):
-                result.mul_(2)
-        return results
-
-    return mock.patch.object(runtime, "launch", spoiled)

@@ -17,7 +17,19 @@ _TOKENS = ROWS * SEQ_LEN
 
 @each_case()
 def test_published_start(judge, runs, case):
-    """From published weights, step 1 starts at the loss of plain Transformers, far below a random start."""
+    """From published weights, step 1 starts at the loss of plain Transformers, far below a random start.
+
+    Why: Published weights that start above plain Transformers are in a model that is not theirs. Wiped rotary
+    frequencies gave 11.08 instead of 3.63 (https://github.com/pytorch/torchtitan/pull/3772), and weights that were
+    never loaded start near ln V (https://github.com/pytorch/torchtitan/issues/2053). To be better than random proves
+    nothing: broken frequencies can do that too.
+
+    Red when: the first loss is not that of plain Transformers on the same weights and batch.
+
+    Reading a failure: Near ln V nothing was loaded; `losses.weights_loaded` then is red too. In between, the weights
+    are there and the model is another: go to `paths.batch` and `paths.logits`. The number for plain Transformers stands
+    among the measurements.
+    """
     loss, expected = runs.published(case).losses[0], runs.reference(case.model).losses[0]
     judge.report("step-1 loss of plain Transformers", expected, unit="nat")
     judge.at_most("|difference of step-1 loss|", abs(loss - expected), bars.STEP1_LOSS, unit="nat", elements=_TOKENS)
@@ -26,7 +38,19 @@ def test_published_start(judge, runs, case):
 
 @each_case()
 def test_weights_loaded(judge, runs, case):
-    """Before step 1 the model holds the weights of the file, every tensor bit for bit."""
+    """Before step 1 the model holds the weights of the file, every tensor bit for bit.
+
+    Why: A run can take the folder of published weights for its tokenizer alone and train from random weights
+    (https://github.com/pytorch/torchtitan/issues/2053). A loading report can be clean while an initialisation after it
+    wrote over the weights (https://github.com/huggingface/transformers/issues/46620). So the bits are compared, not the
+    report.
+
+    Red when: any tensor before step 1 is not the file's.
+
+    Reading a failure: The message names tensors and how much of each differs. All of them means that nothing was
+    loaded, or that something ran afterwards; a few mean a wrong name or order in the adapter, such as experts sorted as
+    text.
+    """
     from safetensors.torch import load_file
 
     published = {}
@@ -41,6 +65,16 @@ def test_random_start(judge, runs, case):
 
     A tied head lets a token predict itself, the more the less its embedding is hidden under what the layers add. In a
     model as small as these that shows where the embedding is drawn with D^-1/2, so there the start has a range.
+
+    Why: A start far above the prediction is an initialisation that is not the documented one; Qwen3 from a seed
+    checkpoint has been seen with an extremely high loss under sharding
+    (https://github.com/pytorch/torchtitan/issues/1879). The prediction comes from the scheme alone, so no earlier run
+    has to be right.
+
+    Red when: the head or the embedding is drawn too wide or too narrow, or is not drawn at all.
+
+    Reading a failure: Above the prediction the head is drawn too wide, or hidden states are not normalised. Exactly ln
+    V means logits of zero. Below it, the model sees its labels.
     """
     geometry = TINY[case.model]
     sigma = _CUT_AT_3_SIGMA * geometry.hidden_size**-0.5 if case.path == "hf" else INITIALIZER_RANGE
@@ -62,7 +96,16 @@ def test_random_start(judge, runs, case):
 
 @each_case(where=lambda case: case.ranks == 1 and case.path != "nki")
 def test_learning_random(judge, runs, case):
-    """From random initialisation the loss falls within 20 steps."""
+    """From random initialisation the loss falls within 20 steps.
+
+    Why: A right start says nothing about training. An optimizer that never steps, or gradients that are rescaled as
+    they are accumulated (https://github.com/pytorch/torchtitan/pull/1732), show only here and in the trajectory.
+
+    Red when: the loss does not fall as far as the slowest healthy run.
+
+    Reading a failure: A fall of zero means no update or a rate of zero; a rise means too high a rate or wrong
+    gradients, and `paths.gradients` then says which. See the curve in the report.
+    """
     losses = runs.random(case).losses
     fall = losses[0] - sum(losses[-3:]) / 3
     judge.at_least("first loss - mean of the last 3", fall, bars.LEARNING_RANDOM, unit="nat", elements=len(losses))
@@ -70,7 +113,17 @@ def test_learning_random(judge, runs, case):
 
 @each_case()
 def test_learning_published(judge, runs, reloader, case):
-    """From published weights, 20 more steps make the model better on the first batch, as the exported folder shows."""
+    """From published weights, 20 more steps make the model better on the first batch, as the exported folder shows.
+
+    Why: Losses on new batches fall and rise by chance. The same batch before and after training does not, and the
+    exported folder is what a user keeps, so it is the one that has to be better.
+
+    Red when: 20 steps leave the exported model no better on the first batch than the weights it started from.
+
+    Reading a failure: A fall of zero means that no update happened, or that the start was exported. If
+    `losses.learning_random` is green, look at the export and at `checkpoint.weights`; if both are red, at the
+    optimizer.
+    """
     run = runs.published(case)
     fall = run.losses[0] - reloader(run).facts["first_loss"]
     judge.at_least("fall of the loss of batch 1", fall, bars.LEARNING_PUBLISHED, unit="nat", elements=_TOKENS)
@@ -78,7 +131,17 @@ def test_learning_published(judge, runs, reloader, case):
 
 @each_case()
 def test_finite(judge, runs, case):
-    """Losses, gradient norms, gradients and weights are finite throughout."""
+    """Losses, gradient norms, gradients and weights are finite throughout.
+
+    Why: Every logged loss was NaN, and training went on to its end
+    (https://github.com/huggingface/optimum-neuron/issues/658). Rows that a grouped product leaves unwritten made a
+    mixture of experts NaN now and then (https://github.com/pytorch/torchtitan/issues/1237).
+
+    Red when: any loss, gradient norm, gradient or weight is infinite or NaN, or the run ends for that reason.
+
+    Reading a failure: The first name in the message is the place to look. NaN before step 1 came with the weights;
+    gradients alone point to a backward pass; weights alone to the update.
+    """
     run = runs.published(case)
     for step in run.steps:
         finite = math.isfinite(step.loss) and math.isfinite(step.grad_norm)
@@ -91,7 +154,16 @@ def test_finite(judge, runs, case):
 
 @pytest.mark.level("full")
 def test_full_size_random_start(judge, runs):
-    """The whole Qwen3-0.6B geometry starts at ln V + D sigma^2 / 2 from random initialisation."""
+    """The whole Qwen3-0.6B geometry starts at ln V + D sigma^2 / 2 from random initialisation.
+
+    Why: Faults of size, such as a vocabulary or a hidden size taken from another model, cannot show in tiny models. The
+    published start of the 4B model from random initialisation, 12.43, is the same formula with other sizes.
+
+    Red when: the whole geometry does not start where its sizes and its initialisation say.
+
+    Reading a failure: See `losses.random_start` for what lies above and below. If that one is green, the fault depends
+    on the size: read `paths.geometry` next.
+    """
     geometry = PUBLISHED["Qwen3-0.6B"]
     expected = random_init_loss(geometry.vocab_size, geometry.hidden_size, INITIALIZER_RANGE)
     loss = runs.full_size().losses[0]

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import summary, text
+from .curve_bands import Band, bands_of, curve_bands
 from .kernels import kernels
 from .plots import Style, curve_styles, loss_plot
 from .schema import Curve, Report, count_outcomes
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+    from .baseline import Baseline
 
 _TEMPLATES = Path(__file__).parent / "templates"
 # The scale of a measurement is logarithmic: 1e-4 to 1e2 of its bar.
@@ -38,27 +41,38 @@ class _CurveGroup:
     rows: list[_CurveRow]
     steps: list[int]
     losses: list[dict[int, float]]
+    banded: bool
 
 
-def render_html(report: Report) -> str:
-    """The page of ``report``. Raises ValueError where Jinja2 or matplotlib is not installed."""
+def render_html(report: Report, baseline: "Baseline | None" = None) -> str:
+    """The page of ``report``, with the bands of ``baseline`` around its loss curves.
+
+    Raises ValueError where Jinja2 or matplotlib is not installed.
+    """
+    bands = curve_bands(report, baseline) if baseline else {}
     try:
         environment = page_environment()
-        groups = [_curve_group(name, curves) for name, curves in _curves_by_group(report).items()]
+        groups = [
+            _curve_group(name, curves, bands_of(curves, bands)) for name, curves in _curves_by_group(report).items()
+        ]
     except ModuleNotFoundError as error:
         raise ValueError(
             f"report.html needs {error.name}: pip install 'trncheck[report]', then trncheck report"
         ) from error
+    failures = summary.failures(report)
+    places = {id(result): place for place, result in enumerate(failures, start=1)}
     script = (_TEMPLATES / "report.js").read_text(encoding="utf-8")
     return environment.get_template("report.html.j2").render(
         report=report,
         tally=summary.tally(report),
-        failures=summary.failures(report),
+        failures=failures,
+        failure_place=lambda result: places[id(result)],
         subjects=summary.group_by(report.results, lambda r: r.subject),
         not_run=summary.not_run_by_reason(report),
         kernels=kernels(report),
         outcomes=[(o, n) for o, n in count_outcomes(report.results).items() if n],
         curve_groups=groups,
+        baseline_says=_baseline_says(baseline) if baseline else "",
         not_finished=summary.NOT_FINISHED,
         script=_verbatim(script),
         # The one script that the page may run; it may load nothing.
@@ -89,12 +103,15 @@ def page_environment() -> "Environment":
         "compared": summary.compared_text,
         "against_bar": summary.against_bar,
         "budget_used": summary.budget_used,
+        "message_beside_table": summary.message_beside_table,
         "most_used": summary.most_used,
         "folded": summary.folded_text,
+        "runs_of_source": summary.runs_of_source,
         "on_scale": on_scale,
     }
     environment.globals |= {
         "reproduce": summary.reproduce,
+        "from_bundle": summary.from_bundle,
         "status": summary.status,
         "status_word": summary.status_word,
         "bar_position": on_scale(1.0),
@@ -127,7 +144,13 @@ def _curves_by_group(report: Report) -> dict[str, list[Curve]]:
     return summary.group_by((c for c in report.curves if c.steps and c.losses), lambda c: c.group)
 
 
-def _curve_group(name: str, curves: list[Curve]) -> _CurveGroup:
+def _baseline_says(baseline: "Baseline") -> str:
+    from .baseline_view import provenance_line
+
+    return f"the band of the baseline, {provenance_line(baseline.provenance)}."
+
+
+def _curve_group(name: str, curves: list[Curve], bands: dict[str, Band]) -> _CurveGroup:
     references = [summary.reference_of(curve, curves) for curve in curves]
     rows = [
         _CurveRow(
@@ -142,4 +165,4 @@ def _curve_group(name: str, curves: list[Curve]) -> _CurveGroup:
     losses = [dict(zip(c.steps, c.losses, strict=False)) for c in curves]
     steps = sorted(set().union(*losses))
     title = f"Loss over {text.plural(len(steps), 'step')}, {name}: {', '.join(c.name for c in curves)}"
-    return _CurveGroup(name, _verbatim(loss_plot(curves, title)), rows, steps, losses)
+    return _CurveGroup(name, _verbatim(loss_plot(curves, title, bands)), rows, steps, losses, bool(bands))

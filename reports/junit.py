@@ -3,7 +3,7 @@
 import xml.etree.ElementTree as ET
 
 from .schema import CheckResult, Outcome, Report
-from .summary import NOT_FINISHED, group_by, verdict_line
+from .summary import NOT_FINISHED, folded_text, group_by, message_alone, most_used, verdict_line
 from .text import clean, one_line
 
 _SKIPPED = (Outcome.NOT_RUN, Outcome.EXPECTED_FAIL, Outcome.INCONCLUSIVE)
@@ -44,14 +44,17 @@ def _testcase(suite: ET.Element, result: CheckResult) -> None:
         time=f"{result.duration_s:.3f}",
     )
     values = {"compared.tensors": str(result.compared.tensors), "compared.elements": str(result.compared.elements)}
-    for m in result.measurements:
+    shown, folded = most_used(result.measurements)
+    for m in shown:
         bar = "" if m.bar is None else f" {m.relation} {m.bar!r}"
         values[m.name] = " ".join(f"{m.value!r}{bar} {m.unit}".split())
+    if folded:
+        values["measurements.not_listed"] = folded_text(folded)
     _properties(case, values)
     reason = result.message or result.title
     if result.outcome.is_failure:
         failure = ET.SubElement(case, "failure", type=result.outcome.value, message=one_line(reason, 300))
-        failure.text = clean(f"{result.title}\n\n{result.message}")
+        failure.text = clean(f"{result.title}\n\n{message_alone(result)}")
     elif result.outcome in _SKIPPED:
         ET.SubElement(case, "skipped", type=result.outcome.value, message=one_line(f"{result.outcome}: {reason}", 1000))
 

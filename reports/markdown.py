@@ -11,6 +11,8 @@ from .summary import (
     counts_line,
     failures,
     folded_text,
+    from_bundle,
+    message_beside_table,
     most_used,
     not_run_by_reason,
     reproduce,
@@ -79,8 +81,9 @@ def _failures(report: Report) -> str:
         compared = "" if nothing else f", {compared_text(result.compared)}"
         parts.append(f"**{gfm.text(result.title)}**\n{gfm.code(result.id)}: {_outcome(result)}{compared}")
         if result.message.strip():
-            parts.append(gfm.fenced(first_lines(result.message, lines=25, width=200)))
-        parts.append(f"Again: {gfm.code(reproduce(report, result))}")
+            parts.append(gfm.fenced(first_lines(message_beside_table(result), lines=25, width=200)))
+        bundle = f" or {gfm.code(command)}" if (command := from_bundle(result)) else ""
+        parts.append(f"Again: {gfm.code(reproduce(report, result))}{bundle}")
     parts += [f"* {gfm.code(r.id)}: {_outcome(r)}, {gfm.text(one_line(r.message, 160))}" for r in failed[_MESSAGES:]]
     return "\n\n".join(parts)
 

@@ -4,12 +4,13 @@ import io
 import logging
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
+from .curve_bands import Band
 from .schema import Curve
 from .summary import reference_of
 from .text import number, one_line
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 # What matplotlib is told to draw with, replaced by the text colour of the page.
 _INK = "#010203"
+_HALF_ULP = 2.0**-24
+"""Of float32, relative."""
+_TICKS = 4
 # Mid-tones with a contrast of 3:1 and more on white and on near-black.
 _COLOURS = ("#2f7fc1", "#e0701f", "currentColor", "#2f9a6b", "#a865c9", "#c94f7c")
 
@@ -51,14 +55,15 @@ def curve_styles(curves: list[Curve]) -> list[Style]:
     return styles
 
 
-def loss_plot(curves: list[Curve], title: str) -> str:
+def loss_plot(curves: list[Curve], title: str, bands: Mapping[str, Band] | None = None) -> str:
     """An ``<svg>`` of loss over step and, below it, of the distance from the reference where there is one.
 
     Names are not in the drawing: it goes beside a table that shows ``curve_styles``. ``title`` is its label for
-    screen readers. Losses that are not finite leave a gap. The same curves give the same text.
+    screen readers. Losses that are not finite leave a gap; distances below what float32 can tell lie on the floor of
+    their axis. ``bands`` are shaded, by the curves' names. The same arguments give the same text.
     """
     with _quiet_matplotlib():
-        svg = _draw_svg(curves)
+        svg = _draw_svg(curves, bands or {})
     return _inline(svg, title)
 
 
@@ -74,13 +79,14 @@ def _quiet_matplotlib() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _draw_svg(curves: list[Curve]) -> str:
+def _draw_svg(curves: list[Curve], bands: Mapping[str, Band]) -> str:
     import matplotlib
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+    from matplotlib.ticker import MaxNLocator
 
     styled = sorted(zip(curves, curve_styles(curves), strict=True), key=lambda pair: -pair[1].width)
-    gaps = _gaps(curves)
+    smallest = _smallest(curves)
+    gaps = _gaps(curves, smallest)
     settings = {
         "svg.hashsalt": "trncheck",
         "svg.fonttype": "none",
@@ -96,14 +102,16 @@ def _draw_svg(curves: list[Curve]) -> str:
         axes[0].set_ylabel("loss")
         for curve, style in styled:
             _draw(axes[0], dict(zip(curve.steps, curve.losses, strict=False)), style)
+            if band := bands.get(curve.name):
+                _shade(axes[0], band.steps, band.low, band.high, style)
         if gaps:
-            axes[1].set_yscale("log")
-            axes[1].yaxis.set_major_locator(LogLocator(numticks=5))
-            axes[1].yaxis.set_minor_locator(NullLocator())
-            axes[1].yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
             axes[1].set_ylabel("|Δ reference|")
-            for points, style in gaps:
+            for curve, points, style in gaps:
                 _draw(axes[1], points, style)
+                if band := bands.get(curve.name):
+                    ends = [max(end, _floor(smallest)) for end in (band.nearest, band.farthest)]
+                    _shade(axes[1], band.steps, *([end] * len(band.steps) for end in ends), style)
+            _log_axis(axes[1], smallest)
         axes[-1].set_xlabel("step")
         axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
         for panel in axes:
@@ -114,8 +122,19 @@ def _draw_svg(curves: list[Curve]) -> str:
     return buffer.getvalue()
 
 
-def _gaps(curves: list[Curve]) -> list[tuple[dict[int, float], Style]]:
-    """Per curve its distance from its reference by step, without zeros, which a log scale cannot show."""
+def _smallest(curves: list[Curve]) -> float:
+    """Half a unit in the last place of float32 at the largest loss: distances below that say nothing."""
+    finite = [abs(loss) for curve in curves for loss in curve.losses if math.isfinite(loss)]
+    return _HALF_ULP * (max(finite, default=0.0) or 1.0)
+
+
+def _floor(smallest: float) -> float:
+    """Where on a logarithmic axis everything below ``smallest`` is drawn, zero included."""
+    return smallest / 3
+
+
+def _gaps(curves: list[Curve], smallest: float) -> list[tuple[Curve, dict[int, float], Style]]:
+    """Curves with their distances from their references by step, and their styles."""
     gaps = []
     for curve, style in zip(curves, curve_styles(curves), strict=True):
         reference = reference_of(curve, curves)
@@ -124,9 +143,31 @@ def _gaps(curves: list[Curve]) -> list[tuple[dict[int, float], Style]]:
         expected = dict(zip(reference.steps, reference.losses, strict=False))
         pairs = zip(curve.steps, curve.losses, strict=False)
         points = {step: abs(loss - expected[step]) for step, loss in pairs if step in expected}
-        if any(math.isfinite(gap) and gap > 0 for gap in points.values()):
-            gaps.append(({step: gap or math.nan for step, gap in points.items()}, Style(style.colour, 1.5, style.dash)))
+        if any(map(math.isfinite, points.values())):
+            shown = {step: _floor(smallest) if gap < smallest else gap for step, gap in points.items()}
+            gaps.append((curve, shown, Style(style.colour, 1.5, style.dash)))
     return gaps
+
+
+def _log_axis(panel: "Axes", smallest: float) -> None:
+    """A logarithmic axis whose lowest tick stands for everything below ``smallest``."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    panel.set_yscale("log")
+    floor = _floor(smallest)
+    top = max(panel.get_ylim()[1], 100 * smallest)
+    first, last = math.ceil(math.log10(smallest)), math.floor(math.log10(top))
+    stride = max(1, math.ceil((last - first + 1) / _TICKS))
+    panel.set_ylim(floor / 1.8, top)
+    panel.yaxis.set_major_locator(FixedLocator([floor, *(10.0**k for k in range(first, last + 1, stride))]))
+    panel.yaxis.set_minor_locator(NullLocator())
+    below = f"< {number(smallest, 1)}"
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: below if value <= floor else number(value)))
+
+
+def _shade(panel: "Axes", steps: Sequence[int], low: Sequence[float], high: Sequence[float], style: Style) -> None:
+    colour = _INK if style.colour == "currentColor" else style.colour
+    panel.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
 
 
 def _draw(panel: "Axes", points: dict[int, float], style: Style) -> None:
@@ -160,4 +201,6 @@ def _inline(svg: str, title: str) -> str:
     svg = re.sub(r"<g id=\"[^\"]*\">", "<g>", svg)
     svg = re.sub(r"\s*<(metadata|style)\b.*?</\1>", "", svg, flags=re.DOTALL)
     svg = re.sub(r" font-family: [^;\"]*;", "", svg)
+    # Hundredths of a point are beneath what is seen; half of the drawing would be digits.
+    svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path.group()), svg)
     return svg.replace(_INK, "currentColor").strip()

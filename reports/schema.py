@@ -101,6 +101,8 @@ class CheckResult(Strict):
     measurements: list[Measurement] = []
     evidence: dict[str, str] = {}
     """Facts that prove what ran: counts, fingerprints, paths, versions."""
+    repro: str = ""
+    """Folder of the bundle for ``trncheck repro``, as the run wrote it; empty where there is none."""
     duration_s: float = 0.0
     attempt: int = 1
     version: str = ""

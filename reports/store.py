@@ -6,13 +6,16 @@ import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from .schema import READABLE_VERSIONS, SCHEMA_VERSION, Report, Strict
 from .text import one_line, without_surrogates
+
+if TYPE_CHECKING:
+    from .baseline import Baseline
 
 REPORT_JSON = "report.json"
 _DAMAGED = "the file is damaged or was edited, restore it or run again"
@@ -56,8 +59,8 @@ class RunFolder:
         """Replace ``report.json``. Raises ValueError where the folder cannot be written."""
         self._replace(REPORT_JSON, dump_json(report))
 
-    def finish(self, report: Report) -> None:
-        """Write ``report.json``, then ``report.md``, ``junit.xml`` and ``report.html``.
+    def finish(self, report: Report, baseline: "Baseline | None" = None) -> None:
+        """Write ``report.json``, then ``report.md``, ``junit.xml`` and ``report.html``, with the bands of ``baseline``.
 
         Raises ValueError where the folder cannot be written or, with the other three in place, where the page needs
         a package that is not installed.
@@ -69,7 +72,7 @@ class RunFolder:
         self.write(report)
         self._replace("report.md", render_markdown(report))
         self._replace("junit.xml", render_junit(report))
-        self._replace(self.page.name, render_html(report))
+        self._replace(self.page.name, render_html(report, baseline))
 
     def _replace(self, name: str, text: str) -> None:
         # One fixed name for the temporary file: what a killed run leaves is at most one, and the next write takes it.

@@ -1,8 +1,10 @@
 """What all renderers say about a run: the verdict line, the counts, the groups. Derived from the report alone."""
 
 import math
+import shlex
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TypeVar
 
 from .schema import CheckResult, Compared, Curve, Measurement, Outcome, Report, VerdictStatus
@@ -14,6 +16,8 @@ K = TypeVar("K", bound=Hashable)
 _SIGN = {"<=": "≤", ">=": "≥", "==": "="}
 _MANY, _SHOWN = 12, 8
 """More measurements of one check than the first are shown as the second, and the others folded away."""
+_SOURCE = 32
+"""Characters of a source of a bar that are left where it is only named."""
 NOT_FINISHED = "It was stopped before its end: checks are missing here, and nothing is known about them."
 
 
@@ -81,6 +85,11 @@ def reproduce(report: Report, result: CheckResult) -> str:
     return f"trncheck run --check '{one_line(result.id)}' {options}"
 
 
+def from_bundle(result: CheckResult) -> str:
+    """The command that runs this one check again from its bundle; empty where there is none."""
+    return f"trncheck repro {shlex.quote(one_line(result.repro))}" if result.repro else ""
+
+
 def group_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     """``items`` in lists by ``key``, both in order of first appearance."""
     groups: dict[K, list[T]] = {}
@@ -133,6 +142,37 @@ def most_used(measurements: Sequence[Measurement]) -> tuple[Sequence[Measurement
         return measurements, []
     order = sorted(range(len(measurements)), key=lambda i: usage(measurements[i]), reverse=True)
     return [measurements[i] for i in order[:_SHOWN]], [measurements[i] for i in sorted(order[_SHOWN:])]
+
+
+def message_beside_table(result: CheckResult) -> str:
+    """The message, with what the table of measurements says in full, the long sources of bars, cut to their start."""
+    message = result.message.strip("\n")
+    for source in _long_sources(result):
+        message = message.replace(source, _start_of(source))
+    return message
+
+
+def message_alone(result: CheckResult) -> str:
+    """The message, with long sources of bars in full where each comes first, and cut to their start from then on."""
+    message = result.message.strip("\n")
+    for source in _long_sources(result):
+        head, found, rest = message.partition(source)
+        message = head + found + rest.replace(source, _start_of(source))
+    return message
+
+
+def _long_sources(result: CheckResult) -> list[str]:
+    """Sources of bars that are worth to be cut; one that holds another comes before it."""
+    return sorted({m.source for m in result.measurements if len(m.source) > _SOURCE}, key=len, reverse=True)
+
+
+def _start_of(source: str) -> str:
+    return f"{source[:_SOURCE].rsplit(' ', 1)[0]} …"
+
+
+def runs_of_source(measurements: Sequence[Measurement]) -> list[list[Measurement]]:
+    """Measurements in their order, those behind each other whose bars have the same source together."""
+    return [list(run) for _, run in groupby(measurements, key=lambda m: m.source)]
 
 
 def folded_text(folded: Sequence[Measurement]) -> str:

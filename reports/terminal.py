@@ -11,7 +11,9 @@ from .summary import (
     NOT_FINISHED,
     counts_line,
     failures,
+    from_bundle,
     group_by,
+    message_alone,
     not_run_by_reason,
     reproduce,
     status,
@@ -93,9 +95,11 @@ class Printer:
         self.line(f"\n{word} {one_line(result.id)}{optional}", _STYLE[result.outcome], len(word) + 1)
         self.line(f"  {one_line(result.title)}")
         if result.message.strip():
-            for row in first_lines(result.message, _LINES, _WIDTH).split("\n"):
+            for row in first_lines(message_alone(result), _LINES, _WIDTH).split("\n"):
                 self.line(f"    {row}")
         self.line(f"  again: {command}", "dim")
+        if bundle := from_bundle(result):
+            self.line(f"     or: {bundle}", "dim")
 
     def not_run(self, report: Report) -> None:
         """Number of checks per reason, with their subjects."""

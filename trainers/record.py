@@ -10,6 +10,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
+from trncheck.trainers.activations import Activation
+from trncheck.trainers.activations import load as load_activations
+
 
 @dataclass(frozen=True)
 class Step:
@@ -68,6 +71,10 @@ class RunRecord:
     def logits(self, step: int) -> torch.Tensor:
         """Logits of the global batch, fp32 (B, L, V), before the step's update."""
         return self._joined("logits", step)["logits"]
+
+    def activations(self, step: int) -> dict[str, Activation]:
+        """What left each module, and its gradient, over the global batch; in the order of execution."""
+        return load_activations([self._path(f"activations-{step}-rank{rank}") for rank in range(self.world_size)])
 
     def gradients(self, step: int) -> dict[str, torch.Tensor]:
         """Whole gradients under Hugging Face names."""

@@ -12,6 +12,8 @@ import torch.distributed
 from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor
 
+from trncheck.trainers.activations import Activations
+
 
 @dataclass(kw_only=True, slots=True)
 class RecordConfig:
@@ -29,6 +31,9 @@ class RecordConfig:
 
     weight_steps: list[int] = field(default_factory=list)
     """Steps after which all weights are kept, under Hugging Face names; 0 is what was loaded."""
+
+    activations: bool = False
+    """Keep what leaves the modules, and its gradient, in every step (see ``activations``)."""
 
     final_logits: bool = False
     """Run the last micro-batch through the finished model once more, and keep both."""
@@ -49,6 +54,7 @@ class Recorder:
         self._logged: dict[str, float] = {}
         self._listen_to_metrics(trainer.metrics_processor)
         self._last_call: tuple = ()
+        self._activations = Activations(trainer.model_parts) if config.activations else None
         if config.logit_steps or config.final_logits:
             trainer.model_parts[-1].register_forward_hook(self._note_forward, with_kwargs=True)
 
@@ -71,6 +77,8 @@ class Recorder:
             self._save_local(self._batch(self._micro_batches), "batch", step)
         if step in self._config.logit_steps:
             self._save_local({"logits": torch.cat(self._logits)}, "logits", step)
+        if self._activations:
+            self._activations.save(self._folder / f"activations-{step}-rank{self._rank}.safetensors")
         if step in self._config.gradient_steps:
             self._save(named_gradients(self._trainer), "gradients", step)
         if step in self._config.weight_steps:

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
+from trncheck.trainers.activations import Activations
+
 IGNORE_INDEX = -100
 
 
@@ -22,10 +24,7 @@ def train_plainly(model_folder: Path, batches: Sequence[Path], rates: Sequence[f
     0.1). Writes to ``out``: ``losses.json``, and of the first step ``logits``, ``gradients`` and ``weights``
     (after the update) as safetensors under the names of the Hugging Face file.
     """
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32, attn_implementation="sdpa")
-    model.train()
+    model = _load(model_folder)
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
     losses = []
     for step, (file, rate) in enumerate(zip(batches, rates, strict=True), start=1):
@@ -43,6 +42,15 @@ def train_plainly(model_folder: Path, batches: Sequence[Path], rates: Sequence[f
         if step == 1:
             save_file(file_named(model), out / "weights.safetensors")
     (out / "losses.json").write_text(json.dumps(losses))
+
+
+def record_plainly(model_folder: Path, batch: Path, out: Path) -> None:
+    """Write what leaves each module of the same model, and its gradient, to ``out/activations.safetensors``."""
+    model = _load(model_folder)
+    activations = Activations([model])
+    _, loss = forward(model, load_file(batch))
+    loss.backward()
+    activations.save(out / "activations.safetensors")
 
 
 def forward(model, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -79,6 +87,13 @@ def file_named(model, *, gradients: bool = False) -> dict[str, torch.Tensor]:
         else:
             tensors[name] = value
     return tensors
+
+
+def _load(model_folder: Path):
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32, attn_implementation="sdpa")
+    return model.train()
 
 
 def _per_expert(prefix: str, projections: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

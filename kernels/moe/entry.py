@@ -17,6 +17,7 @@ from trncheck.kernels.moe.reference import experts_reference
         "several tiles": {"experts": 12, "rows": 700, "dim": 192, "hidden": 160},
         "wide": {"experts": 3, "rows": 330, "dim": 640, "hidden": 72},
         "128 experts": {"experts": 128, "rows": 300, "dim": 32, "hidden": 24},
+        "a row for each": {"experts": 12, "rows": 12, "dim": 32, "hidden": 24},
     },
     large_shapes={"Qwen3-30B-A3B": {"experts": 4, "rows": 300, "dim": 2048, "hidden": 768}},
     refused={
@@ -32,16 +33,19 @@ from trncheck.kernels.moe.reference import experts_reference
     },
 )
 def experts_entry(shape: dict, dtype: torch.dtype, generator: torch.Generator) -> dict[str, torch.Tensor]:
-    """Normal rows and weights; a full block, a block and a row, empty experts, and three rows of no expert."""
+    """Normal rows and weights; a full block, a block and a row, empty experts, and three rows of no expert.
+
+    With as many rows as experts each gets one, which takes as many blocks as there can be.
+    """
     experts_, rows, dim, hidden = shape["experts"], shape["rows"], shape["dim"], shape["hidden"]
 
     def normal(*sizes: int, scale: float = 1.0) -> torch.Tensor:
         return (torch.randn(*sizes, generator=generator) * scale).to(dtype)
 
-    counts_E = torch.zeros(experts_, dtype=torch.int64)
-    left = rows - 3
+    counts_E = torch.full((experts_,), int(rows == experts_))
+    left = 0 if rows == experts_ else rows - 3
     for expert, wanted in ((1, 128), (0, 129), (experts_ - 1, 1)):
-        counts_E[expert] = min(wanted, left)
+        counts_E[expert] += min(wanted, left)
         left -= min(wanted, left)
     others = torch.arange(3, max(experts_ - 1, 3), 2)
     if len(others):

@@ -32,15 +32,19 @@ THETA = 1e6
     },
 )
 def rope_entry(shape: dict, dtype: torch.dtype, generator: torch.Generator) -> dict[str, torch.Tensor]:
-    """Normal q and k, and tables of positions that start behind zero, in each row elsewhere."""
+    """Normal q and k, and tables of positions that start behind zero, in each row elsewhere.
+
+    The halves of a table differ, as they do not in a model: else a kernel could mix them up unseen.
+    """
     batch, length, dim = shape["batch"], shape["length"], shape["dim"]
 
     def normal(heads: int) -> torch.Tensor:
         return torch.randn(batch, heads, length, dim, generator=generator).to(dtype)
 
-    start_B1 = 3 + 1000 * torch.arange(shape["tables"], dtype=torch.float64)[:, None]
+    first = 3 + torch.randint(1000, (), generator=generator)
+    start_B1 = first + 1000 * torch.arange(shape["tables"], dtype=torch.float64)[:, None]
     positions_BS = start_B1 + torch.arange(length, dtype=torch.float64)
-    frequencies_D = THETA ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
-    angles_BSD = (positions_BS[..., None] * frequencies_D).repeat(1, 1, 2)
+    frequencies_D = THETA ** (-torch.arange(dim, dtype=torch.float64) / dim)
+    angles_BSD = positions_BS[..., None] * frequencies_D
     cache_BSC = torch.cat([angles_BSD.cos(), angles_BSD.sin()], dim=-1).float()
     return {"q_BHSD": normal(shape["q_heads"]), "k_BHSD": normal(shape["k_heads"]), "cache_BSC": cache_BSC}

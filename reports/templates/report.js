@@ -3,7 +3,12 @@
   const form = document.getElementById("filter");
   const checks = [...document.querySelectorAll("#checks .check")];
   const subjects = [...document.querySelectorAll("#checks .subject")];
-  const words = new Map(checks.map((check) => [check, check.textContent.toLowerCase()]));
+  // What a failed check has to say stands with the failures.
+  const textOf = (check) => {
+    const link = check.querySelector('a[href^="#failure-"]');
+    return link ? document.getElementById(link.hash.slice(1)).textContent : check.textContent;
+  };
+  const words = new Map(checks.map((check) => [check, textOf(check).toLowerCase()]));
   const apply = () => {
     const data = new FormData(form);
     const outcomes = new Set(data.getAll("outcome"));

@@ -2,10 +2,13 @@
 
 import os
 import signal
+import threading
+import xml.etree.ElementTree as ET
 from contextlib import contextmanager
 
 import pytest
 
+from trncheck.conformance import stopping
 from trncheck.reports.store import load_report
 
 # Holds one check until the test has done something to the process.
@@ -67,11 +70,14 @@ def test_killed_run_leaves_a_readable_report_that_says_so(inner):
     assert "pins.stack" not in done
 
 
-def test_interrupted_run_has_a_page_that_says_so(inner):
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, pytest.ExitCode.INTERRUPTED), (signal.SIGTERM, 128 + signal.SIGTERM)]
+)
+def test_interrupted_run_has_a_page_that_says_so(inner, number, status):
     with held(inner) as process:
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, _ = process.communicate(timeout=60)
-    assert process.returncode == pytest.ExitCode.INTERRUPTED
+    assert process.returncode == status
     folder, report = report_of(inner)
     assert not report.complete
     assert report.finished
@@ -79,7 +85,14 @@ def test_interrupted_run_has_a_page_that_says_so(inner):
     *_, verdict, page = out.splitlines()
     assert verdict.startswith("INCOMPLETE (RUN DID NOT FINISH)")
     assert inner.folder / page == folder / "report.html"
-    assert (folder / "report.html").is_file()
+    assert {file.name for file in folder.iterdir()} == {"report.json", "report.html", "report.md", "junit.xml"}
+    assert "This run did not finish." in (folder / "report.html").read_text()
+    assert "**The run did not finish.**" in (folder / "report.md").read_text()
+    assert ET.parse(folder / "junit.xml").find(".//testcase[@name='run.finished']/error") is not None
+    # Of all checks of the level, not of those that it came to.
+    passed = sum(result.outcome == "pass" for result in report.results)
+    assert report.required_checks > 100 > len(report.results)
+    assert f"{passed} of {report.required_checks} required checks passed" in (folder / "report.md").read_text()
 
 
 def test_run_that_stops_at_a_failure_is_not_complete(inner):
@@ -113,3 +126,51 @@ def test_check_under_which_its_process_dies_has_failed(inner):
     assert ended.results["pins.impostors"].outcome == "pass"
     assert ended.report.verdict.status == "not-conformant"
     assert ended.status == 1
+
+
+def test_required_checks_are_those_of_the_level_in_any_number_of_processes(inner, healthy):
+    ended = inner.run("--check", "pins.*", "-n", "2")
+    assert ended.report.required_checks == healthy.report.required_checks > 100
+
+
+@pytest.fixture
+def handlers():
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+def test_nothing_stops_a_report_that_is_being_written(handlers):
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    stopping.end_at_sigterm()
+    with stopping.undisturbed():
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+    with pytest.raises(pytest.exit.Exception, match="stopped by SIGTERM"):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_handlers_of_others_stay(handlers):
+    def own(number, frame):
+        raise AssertionError
+
+    signal.signal(signal.SIGTERM, own)
+    stopping.end_at_sigterm()
+    assert signal.getsignal(signal.SIGTERM) is own
+    with stopping.undisturbed():
+        pass
+    assert signal.getsignal(signal.SIGTERM) is own
+    thread = threading.Thread(target=stopping.end_at_sigterm)
+    thread.start()
+    thread.join()
+
+
+def test_forked_child_ends_at_sigterm_as_before(handlers):
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    stopping.end_at_sigterm()
+    child = os.fork()
+    if child == 0:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGTERM

@@ -62,7 +62,7 @@ def test_cpu_is_never_conformant():
     assert verdict.reasons == ["This was a CPU: no Neuron device or compiler took part."]
 
 
-@pytest.mark.parametrize("outcome", ["not-run", "inconclusive"])
+@pytest.mark.parametrize("outcome", ["not-run", "inconclusive", "expected-fail"])
 def test_open_required_check_leaves_the_verdict_incomplete_and_is_named(outcome):
     verdict = judge(result(), result(outcome, name="walkthrough.expectation[loss]"))
     assert verdict.status is VerdictStatus.INCOMPLETE

@@ -73,7 +73,6 @@ def test_is_a_short_hash_that_checks_do_not_share(version_of):
     ("old", "new"),
     [
         ('"gap"', '"distance"'),
-        ("The claim.", "A stronger claim."),
         ("return _inner(x) + LIMIT", "return _inner(x)"),
         ("    return x\n", "    return 2 * x\n"),
         ("LIMIT = 3", "LIMIT = 4"),
@@ -94,6 +93,8 @@ def test_follows_the_check_and_what_it_uses(version_of, old, new):
         ("import math\n", "import math\nimport os\n"),
         ("    return 0\n", "    return 1\n"),
         ("Another claim.", "Quite another claim."),
+        ("The claim.", "A better sentence, STEP1_LOSS and _unused.\n\n    Why: it is read by people.\n    "),
+        ("def _inner(x):\n", 'def _inner(x):\n    """The number."""\n\n'),
         ("def test_start(", "def test_first_step("),
     ],
 )

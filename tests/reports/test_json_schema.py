@@ -6,8 +6,9 @@ import math
 import jsonschema
 import pytest
 
-from trncheck.reports.json_schema import SCHEMA_FILE, schema_text
+from trncheck.reports.json_schema import SCHEMA_FILE, report_schema, schema_text
 from trncheck.reports.schema import Measurement
+from trncheck.reports.schema_docs import schema_docs
 from trncheck.reports.store import RunFolder
 
 
@@ -42,3 +43,20 @@ def test_a_written_report_is_valid(tmp_path, report, validator):
 def test_what_the_models_refuse_is_not_valid(report, validator, change):
     data = report.model_dump(mode="json") | change
     assert not validator.is_valid(data)
+
+
+def test_documentation_is_up_to_date():
+    written = SCHEMA_FILE.parents[2] / "docs" / "report-schema.md"
+    command = "python -m trncheck.reports.schema_docs > docs/report-schema.md"
+    assert written.read_text(encoding="utf-8") == schema_docs(), f"run {command}"
+
+
+def test_documentation_has_every_field_and_says_since_when():
+    text = schema_docs()
+    for name, model in {"Report": report_schema(), **report_schema()["$defs"]}.items():
+        assert f"## {name}\n" in text
+        section = text.partition(f"## {name}\n")[2].partition("\n## ")[0]
+        assert all(f"| `{field}` |" in section for field in model.get("properties", {}))
+    assert "| `executions` | list of [Execution](#execution) | `[]` | 1.1 |" in text
+    assert "| `evidence` | object of string |" in text
+    assert "| `kind` | `distribution` or `git` or `system` | required | 1.0 |" in text

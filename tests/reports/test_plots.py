@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from trncheck.reports.curve_bands import Band
 from trncheck.reports.plots import curve_styles, loss_plot
 from trncheck.reports.schema import Curve
 
@@ -44,7 +45,8 @@ def test_coinciding_curves_stay_apart():
     assert widths == sorted(widths, reverse=True)
     assert len(set(widths)) == 4
     drawn = [float(w) for w in re.findall(r"stroke-width: ([\d.]+)", loss_plot(curves, "t")) if float(w) > 1]
-    assert drawn == widths
+    assert drawn[: len(widths)] == widths
+    assert drawn[len(widths) :] == [1.5] * 3, "the distances, each zero, on the floor of their axis"
 
 
 @pytest.mark.parametrize(
@@ -76,3 +78,26 @@ def test_prints_nothing_and_leaves_pyplot_alone(tmp_path):
     env = os.environ | {"MPLCONFIGDIR": str(tmp_path / "file" / "none")}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert done.stdout + done.stderr == ""
+
+
+def axis_labels(svg: str) -> list[str]:
+    return re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+
+
+def test_distances_below_what_float32_can_tell_lie_on_a_labelled_floor():
+    losses = [4.0, 3.0, 2.0]
+    curves = [curve(losses, reference=True), curve(losses), curve([4.0, 3.0 + 1e-9, 2.0 + 1e-4])]
+    labels = axis_labels(loss_plot(curves, "t"))
+    assert "&lt; 2e-07" in labels
+    assert "|Δ reference|" in labels
+    # As it is drawn from any mixture of curves: a clean run has a panel, too.
+    assert "&lt; 2e-07" in axis_labels(loss_plot(curves[:2], "t"))
+
+
+def test_band_is_shaded_around_the_curve_and_its_distance():
+    curves = [curve([4.0, 3.0], reference=True, name="r"), curve([4.0, 3.001], name="c")]
+    band = Band(steps=[1, 2], low=[3.9, 2.9], high=[4.1, 3.1], nearest=0.0, farthest=0.1)
+    plain, shaded = loss_plot(curves, "t"), loss_plot(curves, "t", {"c": band})
+    assert plain.count("fill-opacity: 0.18") == 0
+    assert shaded.count("fill-opacity: 0.18") == 2
+    assert loss_plot(curves, "t", {"other": band}) == plain
