@@ -49,7 +49,8 @@ def test_subjects_are_names_that_an_id_can_start_with():
 
 def test_cases_are_every_path_and_model_on_one_rank_and_on_two():
     assert {(case.path, case.model, case.ranks) for case in CASES} == {
-        (path, model, ranks) for path in ("native", "hf") for model in TINY for ranks in (1, 2)
+        *((path, model, ranks) for path in ("native", "hf") for model in TINY for ranks in (1, 2)),
+        *(("nki", "moe", ranks) for ranks in (1, 2)),
     }
     assert len({str(case) for case in CASES}) == len({case.config for case in CASES}) * 2 == len(CASES)
 

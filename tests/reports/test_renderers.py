@@ -9,7 +9,8 @@ from rich.console import Console
 
 from trncheck.reports.junit import render_junit
 from trncheck.reports.markdown import render_markdown
-from trncheck.reports.schema import CheckResult, Outcome, Report, Verdict, VerdictStatus
+from trncheck.reports.schema import CheckResult, Measurement, Outcome, Report, Verdict, VerdictStatus
+from trncheck.reports.summary import message_alone, message_beside_table
 from trncheck.reports.terminal import print_summary
 
 PAGE = Path("results/2.33.0/cpu/run/report.html")
@@ -128,3 +129,47 @@ def test_optional_failures_come_last_and_say_so(report):
     report.results.insert(0, extra)
     text = printed(report)
     assert text.index("FAIL aaa.first (not required)") > text.index("NOTHING-COMPARED losses")
+
+
+SOURCE = "error of plain bfloat16 against float64 on the same inputs, times 2, with a floor of four ulps"
+
+
+def with_long_sources(report: Report) -> CheckResult:
+    """A failure that names the source of its bar three times, and has more measurements than are listed."""
+    failed = next(result for result in report.results if result.outcome is Outcome.FAIL)
+    failed.measurements = [
+        Measurement(name=f"part {k:02}", value=k / 10, bar=1.0, source=SOURCE, ok=k <= 10) for k in range(14)
+    ]
+    failed.message = "\n".join(f"part {k}: {k / 10}, allowed at most 1; bar: {SOURCE}" for k in (11, 12, 13))
+    return failed
+
+
+def test_message_names_a_source_in_full_where_no_table_has_it(report):
+    result = with_long_sources(report)
+    beside, alone = message_beside_table(result), message_alone(result)
+    assert SOURCE not in beside
+    assert beside.count("error of plain bfloat16 against …") == 3
+    assert alone.count(SOURCE) == 1
+    assert alone.index(SOURCE) < alone.index("part 12")
+    assert all(
+        f"part {k}: {k / 10}, allowed at most 1; bar: error" in text for k in (11, 12, 13) for text in (beside, alone)
+    )
+    assert printed(report).count(SOURCE) == 1
+    short = result.model_copy(update={"measurements": []})
+    assert message_alone(short) == message_beside_table(short) == result.message
+
+
+def test_junit_lists_what_used_most_of_its_bar(report):
+    id = with_long_sources(report).id
+    root = ET.fromstring(render_junit(report))
+    values = {p.get("name"): p.get("value") for p in root.find(f".//testcase[@name='{id}']/properties")}
+    assert [name for name in values if name.startswith("part")] == [f"part {k:02}" for k in range(13, 5, -1)]
+    assert values["measurements.not_listed"] == "6 more measurements, which used less of their bars"
+
+
+def test_required_checks_are_those_of_the_level_where_they_are_known(make_report):
+    report = make_report(required_checks=250, complete=False)
+    assert "14 of 250 required checks passed" in render_markdown(report)
+    assert "14 of 250 required checks passed" in printed(report)
+    # Files of the suite that a run was not given hold cases that it cannot count.
+    assert "14 of 23 required checks passed" in render_markdown(make_report(required_checks=2))
