@@ -73,7 +73,7 @@ setTimeout(() => done({ all, one, redAndSoOn, typed, reset: out.textContent }), 
 
 def main() -> int:
     """Render, open, print; 1 where a bar is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep the run of 1,000 checks there")
     options = parser.parse_args()

@@ -119,7 +119,7 @@ def write_bundle(run: Path, report: Report, result: CheckResult, kept: Kept, man
     )
     (folder / REPRO_JSON).write_text(dump_json(bundle), encoding="utf-8")
     facts = {"check": result.id, "target": report.target, "release": report.release, "level": report.level}
-    (folder / "README.txt").write_text(_README.format(folder=folder, **facts), encoding="utf-8")
+    (folder / "README.txt").write_text(_README.format(folder=folder, **facts), encoding="utf-8", errors="replace")
     return folder
 
 

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from trncheck.conformance import environment, pins, policy
-from trncheck.conformance.repro import Kept, write_bundle
+from trncheck.conformance.repro import SUBJECTS, Kept, write_bundle
 from trncheck.fixtures.manifest import Release
 from trncheck.reports.schema import CheckResult, Curve, Execution, Expectation, Report
 from trncheck.reports.store import RunFolder, new_run_id
@@ -77,7 +77,8 @@ class Session:
         """Take the result of a check under which its process died, in place of one that it had given before that."""
         required = self._expected.get(result.id, True)
         self.report.results[:] = [other for other in self.report.results if other.id != result.id]
-        self.add(result.model_copy(update={"required": required}))
+        kept = Kept(note="the process died, and nothing was kept") if result.subject in SUBJECTS else None
+        self.add(result.model_copy(update={"required": required}), kept=kept)
 
     def finish(self, *, by_itself: bool) -> None:
         """Give the verdict and write every form of the report; ``by_itself`` is False for an interrupted run."""

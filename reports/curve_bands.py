@@ -1,8 +1,7 @@
 """Around which losses a baseline expects a run's curves."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from .schema import CheckResult, Curve, Report
 from .summary import distance, reference_of
@@ -25,8 +24,16 @@ class Band:
     farthest: float
 
 
-def curve_bands(report: Report, baseline: "Baseline") -> dict[str, Band]:
-    """Bands by name of curve. A curve has one where its check's distance from the reference is in ``baseline``.
+Bands: TypeAlias = dict[tuple[str, str, str], Band]
+
+
+def key(curve: Curve) -> tuple[str, str, str]:
+    """What tells a curve from the others of its run; names alone may be there again in another group."""
+    return curve.group, curve.model, curve.name
+
+
+def curve_bands(report: Report, baseline: "Baseline") -> Bands:
+    """Bands by ``key`` of the curve. A curve has one where its check's distance from the reference is in ``baseline``.
 
     That distance is the check's one number in nats that is the curve's largest. A baseline of another version of the
     check gives none, and neither does a report of a schema before 1.2, whose curves do not name their checks.
@@ -39,7 +46,7 @@ def curve_bands(report: Report, baseline: "Baseline") -> dict[str, Band]:
         if reference and result and (ends := _ends(curve, reference, result, baseline)):
             known = set(curve.steps)
             points = [(s, loss) for s, loss in zip(reference.steps, reference.losses, strict=False) if s in known]
-            bands[curve.name] = Band(
+            bands[key(curve)] = Band(
                 steps=[step for step, _ in points],
                 low=[loss - ends[1] for _, loss in points],
                 high=[loss + ends[1] for _, loss in points],
@@ -47,11 +54,6 @@ def curve_bands(report: Report, baseline: "Baseline") -> dict[str, Band]:
                 farthest=ends[1],
             )
     return bands
-
-
-def bands_of(curves: list[Curve], bands: Mapping[str, Band]) -> dict[str, Band]:
-    """Those of ``curves``."""
-    return {curve.name: bands[curve.name] for curve in curves if curve.name in bands}
 
 
 def _ends(curve: Curve, reference: Curve, result: CheckResult, baseline: "Baseline") -> tuple[float, float] | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import summary, text
-from .curve_bands import Band, bands_of, curve_bands
+from .curve_bands import Bands, curve_bands, key
 from .kernels import kernels
 from .plots import Style, curve_styles, loss_plot
 from .schema import Curve, Report, count_outcomes
@@ -52,9 +52,7 @@ def render_html(report: Report, baseline: "Baseline | None" = None) -> str:
     bands = curve_bands(report, baseline) if baseline else {}
     try:
         environment = page_environment()
-        groups = [
-            _curve_group(name, curves, bands_of(curves, bands)) for name, curves in _curves_by_group(report).items()
-        ]
+        groups = [_curve_group(name, curves, bands) for name, curves in _curves_by_group(report).items()]
     except ModuleNotFoundError as error:
         raise ValueError(
             f"report.html needs {error.name}: pip install 'trncheck[report]', then trncheck report"
@@ -150,7 +148,7 @@ def _baseline_says(baseline: "Baseline") -> str:
     return f"the band of the baseline, {provenance_line(baseline.provenance)}."
 
 
-def _curve_group(name: str, curves: list[Curve], bands: dict[str, Band]) -> _CurveGroup:
+def _curve_group(name: str, curves: list[Curve], bands: Bands) -> _CurveGroup:
     references = [summary.reference_of(curve, curves) for curve in curves]
     rows = [
         _CurveRow(
@@ -165,4 +163,6 @@ def _curve_group(name: str, curves: list[Curve], bands: dict[str, Band]) -> _Cur
     losses = [dict(zip(c.steps, c.losses, strict=False)) for c in curves]
     steps = sorted(set().union(*losses))
     title = f"Loss over {text.plural(len(steps), 'step')}, {name}: {', '.join(c.name for c in curves)}"
-    return _CurveGroup(name, _verbatim(loss_plot(curves, title, bands)), rows, steps, losses, bool(bands))
+    return _CurveGroup(
+        name, _verbatim(loss_plot(curves, title, bands)), rows, steps, losses, any(key(c) in bands for c in curves)
+    )

@@ -4,13 +4,13 @@ import io
 import logging
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
-from .curve_bands import Band
+from .curve_bands import Bands, key
 from .schema import Curve
 from .summary import reference_of
 from .text import number, one_line
@@ -55,12 +55,12 @@ def curve_styles(curves: list[Curve]) -> list[Style]:
     return styles
 
 
-def loss_plot(curves: list[Curve], title: str, bands: Mapping[str, Band] | None = None) -> str:
+def loss_plot(curves: list[Curve], title: str, bands: Bands | None = None) -> str:
     """An ``<svg>`` of loss over step and, below it, of the distance from the reference where there is one.
 
     Names are not in the drawing: it goes beside a table that shows ``curve_styles``. ``title`` is its label for
     screen readers. Losses that are not finite leave a gap; distances below what float32 can tell lie on the floor of
-    their axis. ``bands`` are shaded, by the curves' names. The same arguments give the same text.
+    their axis. ``bands`` are shaded, by ``curve_bands.key``. The same arguments give the same text.
     """
     with _quiet_matplotlib():
         svg = _draw_svg(curves, bands or {})
@@ -79,7 +79,7 @@ def _quiet_matplotlib() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _draw_svg(curves: list[Curve], bands: Mapping[str, Band]) -> str:
+def _draw_svg(curves: list[Curve], bands: Bands) -> str:
     import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -102,13 +102,13 @@ def _draw_svg(curves: list[Curve], bands: Mapping[str, Band]) -> str:
         axes[0].set_ylabel("loss")
         for curve, style in styled:
             _draw(axes[0], dict(zip(curve.steps, curve.losses, strict=False)), style)
-            if band := bands.get(curve.name):
+            if band := bands.get(key(curve)):
                 _shade(axes[0], band.steps, band.low, band.high, style)
         if gaps:
             axes[1].set_ylabel("|Δ reference|")
             for curve, points, style in gaps:
                 _draw(axes[1], points, style)
-                if band := bands.get(curve.name):
+                if band := bands.get(key(curve)):
                     ends = [max(end, _floor(smallest)) for end in (band.nearest, band.farthest)]
                     _shade(axes[1], band.steps, *([end] * len(band.steps) for end in ends), style)
             _log_axis(axes[1], smallest)

@@ -125,4 +125,5 @@ def _since() -> dict[str, dict[str, str]]:
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(encoding="utf-8")
     sys.stdout.write(schema_docs())

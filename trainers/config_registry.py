@@ -52,6 +52,14 @@ def qwen3_moe_tiny_stock_experts() -> NativeTrainer.Config:
     return _tiny(NativeTrainer, _tiny_native_spec("moe"), "moe")
 
 
+def qwen3_native_tiny_chunked_loss() -> NativeTrainer.Config:
+    return _chunked_loss(qwen3_native_tiny())
+
+
+def qwen3_moe_tiny_chunked_loss() -> NativeTrainer.Config:
+    return _chunked_loss(qwen3_moe_tiny())
+
+
 def qwen3_hf_tiny() -> TransformersTrainer.Config:
     return _tiny(TransformersTrainer, transformers_model.model_spec(moe=False), "dense-tied")
 
@@ -169,6 +177,12 @@ def _tiny(trainer: type, spec: ModelSpec, model: str):
     )
     config.activation_checkpoint = None
     config.record.enable = True
+    return config
+
+
+def _chunked_loss(config):
+    """The head and the loss over eight parts of each row, one after another, as the native real sizes compute them."""
+    config.loss = ChunkedLossWrapper.Config(loss_fn=config.loss)
     return config
 
 

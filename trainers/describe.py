@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -14,19 +15,35 @@ def describe(config_name: str, assets: Path, out: Path) -> None:
 
     ``assets`` needs a config.json for the Transformers path. No weights are allocated.
     """
-    from trncheck.trainers import config_registry, trainer
-
-    config = getattr(config_registry, config_name)()
-    config.hf_assets_path = str(assets)
+    config, model = build(config_name, assets)
     spec = config.model_spec
-    spec.model.update_from_config(config=config)
-    with torch.device("meta"):
-        model = spec.model.build()
-    if isinstance(config, trainer.TransformersTrainer.Config):
+    if runs_transformers(config):
         tensors, facts = file_named(model.model), _transformers_facts(model)
     else:
         tensors, facts = spec.state_dict_adapter(spec.model, None).to_hf(model.state_dict()), _native_facts(model)
     out.write_text(json.dumps(_geometry({name: tuple(tensor.shape) for name, tensor in tensors.items()}) | facts))
+
+
+def build(config_name: str, assets: Path, change: Callable = lambda config: None):
+    """``(config, model)`` of ``config_name`` on the meta device, as the Trainer builds it, after ``change(config)``.
+
+    Kernels are not attached by flags here, only where the configuration has them.
+    """
+    from trncheck.trainers import config_registry
+
+    config = getattr(config_registry, config_name)()
+    config.hf_assets_path = str(assets)
+    change(config)
+    config.model_spec.model.update_from_config(config=config)
+    with torch.device("meta"):
+        return config, config.model_spec.model.build()
+
+
+def runs_transformers(config) -> bool:
+    """Whether this is a configuration of the Transformers path."""
+    from trncheck.trainers import trainer
+
+    return isinstance(config, trainer.TransformersTrainer.Config)
 
 
 def _geometry(shapes: dict[str, tuple[int, ...]]) -> dict:

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,7 @@ def run(check: str, plant) -> tuple[str, str]:
 def here(tmp_path, monkeypatch) -> None:
     """Every test starts in a folder of its own."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 @pytest.fixture(scope="module")

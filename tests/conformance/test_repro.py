@@ -2,6 +2,7 @@
 
 import json
 import math
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,11 @@ def test_without_a_measurement_the_message_decides_but_not_its_paths_and_not_whe
     assert compare(then, failure(message="step 1: expected 0, found 511"))[0] is Status.OTHERWISE
 
 
+def test_process_that_dies_dies_in_the_same_way():
+    then = failure(message="the process died: worker 'gw0' crashed while running 'test_paths.py::test_logits'")
+    assert compare(then, failure(message="the process died with status -9"))[0] is Status.SAME
+
+
 def test_sample_that_failed_first_is_kept():
     from trncheck.conformance.kernel_runs import Sample
 
@@ -159,7 +165,8 @@ def test_sample_that_failed_first_is_kept():
     assert _failing(samples, "ValueError: no") == samples[0]
 
 
-def test_keeping_inputs_never_hides_the_failure():
+def test_keeping_inputs_never_hides_the_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     from types import SimpleNamespace
 
     from trncheck.conformance.repro_inputs import keep
@@ -168,6 +175,5 @@ def test_keeping_inputs_never_hides_the_failure():
     kept = keep(item, failure(id="kernels.forward[rope]", subject="kernels"))
     assert kept.note == "not all was kept: KeyError: 'kernels'"
     assert Path(kept.folder).is_dir()
-    Path(kept.folder).rmdir()
     assert keep(item, failure(subject="losses")) is None
     assert keep(item, failure(outcome=Outcome.PASS)) is None

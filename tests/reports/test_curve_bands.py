@@ -58,7 +58,7 @@ def test_band_is_as_far_from_the_reference_as_the_distance_may_be(run, baseline)
 
 
 def test_no_band_without_a_number_that_is_comparable(run, baseline):
-    assert list(curve_bands(run(4, 0.5), baseline)) == ["native"]
+    assert list(curve_bands(run(4, 0.5), baseline)) == [("g", "m", "native")]
     assert curve_bands(run(4, 0.5, version="b" * 12), baseline) == {}
     assert curve_bands(run(4, 0.5, name="another"), baseline) == {}
     older = run(4, 0.5)

@@ -97,7 +97,7 @@ def test_distances_below_what_float32_can_tell_lie_on_a_labelled_floor():
 def test_band_is_shaded_around_the_curve_and_its_distance():
     curves = [curve([4.0, 3.0], reference=True, name="r"), curve([4.0, 3.001], name="c")]
     band = Band(steps=[1, 2], low=[3.9, 2.9], high=[4.1, 3.1], nearest=0.0, farthest=0.1)
-    plain, shaded = loss_plot(curves, "t"), loss_plot(curves, "t", {"c": band})
+    plain, shaded = loss_plot(curves, "t"), loss_plot(curves, "t", {("g", "m", "c"): band})
     assert plain.count("fill-opacity: 0.18") == 0
     assert shaded.count("fill-opacity: 0.18") == 2
-    assert loss_plot(curves, "t", {"other": band}) == plain
+    assert loss_plot(curves, "t", {("other", "m", "c"): band}) == plain
