@@ -38,6 +38,23 @@ class Case:
         return f"{self.path}-{self.model}-{self.ranks}r"
 
 
+@dataclass(frozen=True)
+class Layout:
+    """One step of a tiny configuration, laid out over ranks and micro-batches by torchtitan's flags."""
+
+    name: str
+    config: str
+    model: str
+    """A name of ``geometry.TINY``."""
+    ranks: int = 1
+    flags: str = ""
+    mesh: tuple[tuple[str, int], ...] = ()
+    """Mesh dimensions, by size, that the parameters must lie on."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
 CASES = [Case(path, model, ranks) for (path, model) in _CONFIGS for ranks in (1, 2)]
 
 
@@ -45,3 +62,9 @@ def each_case(*, where=lambda case: True):
     """Parametrise a check over ``CASES``; the level of each is the case's own."""
     chosen = [pytest.param(case, id=str(case), marks=pytest.mark.level(case.level)) for case in CASES if where(case)]
     return pytest.mark.parametrize("case", chosen)
+
+
+def each_layout(*layouts: Layout):
+    """Parametrise a check over ``layouts``, at level standard."""
+    chosen = [pytest.param(layout, id=str(layout), marks=pytest.mark.level("standard")) for layout in layouts]
+    return pytest.mark.parametrize("layout", chosen)

@@ -38,3 +38,18 @@ def relative_errors(got: Mapping, want: Mapping, scale: Mapping | None = None) -
             worst, worst_name = error, name
         errors[group] = (worst, worst_name, elements + want[name].numel())
     return errors
+
+
+def pooled_errors(got: Mapping, want: Mapping) -> dict[str, tuple[float, int]]:
+    """Group -> (||got - want|| / ||want|| over all of its tensors together, elements), in fp64.
+
+    For rounding that flips a near-tie of the router: the one expert that lost a row of a few is far off by itself.
+    """
+    sums: dict[str, tuple[float, float, int]] = {}
+    for name in got.keys() & want.keys():
+        group = parameter_group(name)
+        off, all_, elements = sums.get(group, (0.0, 0.0, 0))
+        off += (got[name].double() - want[name].double()).square().sum().item()
+        all_ += want[name].double().square().sum().item()
+        sums[group] = off, all_, elements + want[name].numel()
+    return {group: (math.sqrt(off / all_), elements) for group, (off, all_, elements) in sorted(sums.items())}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from trncheck.conformance.cases import Case
+from trncheck.conformance.cases import Case, Layout
 from trncheck.fixtures import corpus
 from trncheck.fixtures.tiny import tiny_folder
 
@@ -23,6 +23,8 @@ MAX_NORM = 0.1
 """Of the runs that are clipped; gradients of the published weights have norms around 1."""
 ROWS, SEQ_LEN = 8, 64
 """Global batch of the tiny configurations."""
+PROMPTS = 63
+"""Of ``corpus.batch``: of the first 8 rows, one has no label left and the others have 3 to 44."""
 
 _LR = "--optimizer.param_groups.0.optimizer_kwargs.lr"
 _CONSTANT_RATE = f"--lr_scheduler.warmup_steps 0 --lr_scheduler.decay_ratio 0 {_LR} {RATE}"
@@ -151,25 +153,7 @@ class RunBook:
     @once
     def reference(self, model: str) -> Reference:
         """Plain Transformers on the published weights and the corpus' own batches, in a process of its own."""
-        from safetensors.numpy import save_file as save_arrays
-        from safetensors.torch import load_file
-
-        from trncheck.trainers import launch
-        from trncheck.trainers.reference import train_plainly
-
-        out = self._folder(f"reference-{model}")
-        batches = [out / f"batch-{step}.safetensors" for step in range(1, STEPS + 1)]
-        for step, file in enumerate(batches, start=1):
-            save_arrays(corpus.batch(step, ROWS, SEQ_LEN), file)
-        weights = self.published_weights(model)
-        self._progress(f"training plain Transformers on the tiny {model} model")
-        launch.fork([(train_plainly, (weights, batches, [RATE] * STEPS, out), {})], out)
-        return Reference(
-            losses=json.loads((out / "losses.json").read_text()),
-            logits=load_file(out / "logits.safetensors")["logits"],
-            gradients=load_file(out / "gradients.safetensors"),
-            weights=load_file(out / "weights.safetensors"),
-        )
+        return self._train_plainly(model, [corpus.batch(step, ROWS, SEQ_LEN) for step in range(1, STEPS + 1)])
 
     @once
     def activations(self, case: Case, config: str = ""):
@@ -259,6 +243,59 @@ class RunBook:
             f" --dataloader.rows 24 {_LOAD} --checkpoint.interval 2"
             " --checkpoint.no-last_save_in_hf --checkpoint.no-last_save_model_only"
         )
+
+    @once
+    def laid_out(self, layout: Layout, tied_router: bool = False):
+        """One step from the published weights with ignored labels, laid out as asked for.
+
+        ``tied_router``: from weights whose router gives every expert the same score.
+        """
+        weights = self.tied_router_weights(layout.model) if tied_router else self.published_weights(layout.model)
+        flags = (
+            f"--training.steps 1 {_CONSTANT_RATE} {_UNCLIPPED} {_LOAD} --checkpoint.load_only"
+            f" --checkpoint.no-last_save_in_hf --dataloader.prompts {PROMPTS} --record.batches"
+            f" --record.gradient_steps 1 {layout.flags}"
+        )
+        return self._run(Case("native", layout.model, layout.ranks), flags, weights=weights, config=layout.config)
+
+    @once
+    def reference_step(self, model: str, rows: int = ROWS, seq_len: int = SEQ_LEN) -> Reference:
+        """One step of plain Transformers on what ``laid_out`` trains on."""
+        return self._train_plainly(model, [corpus.batch(1, rows, seq_len, prompts=PROMPTS)])
+
+    def _train_plainly(self, model: str, batches: list[dict]) -> Reference:
+        from safetensors.numpy import save_file as save_arrays
+        from safetensors.torch import load_file
+
+        from trncheck.trainers import launch
+        from trncheck.trainers.reference import train_plainly
+
+        out = self._folder(f"reference-{model}")
+        files = [out / f"batch-{step}.safetensors" for step in range(1, len(batches) + 1)]
+        for batch, file in zip(batches, files, strict=True):
+            save_arrays(batch, file)
+        weights = self.published_weights(model)
+        self._progress(f"training plain Transformers on the tiny {model} model")
+        launch.fork([(train_plainly, (weights, files, [RATE] * len(files), out), {})], out)
+        return Reference(
+            losses=json.loads((out / "losses.json").read_text()),
+            logits=load_file(out / "logits.safetensors")["logits"],
+            gradients=load_file(out / "gradients.safetensors"),
+            weights=load_file(out / "weights.safetensors"),
+        )
+
+    @once
+    def tied_router_weights(self, model: str) -> Path:
+        """The published weights with routers of zeros, in one file."""
+        import safetensors.torch
+
+        folder = self._folder(f"{model}-with-tied-routers")
+        shutil.copytree(self.published_weights(model), folder, dirs_exist_ok=True)
+        for file in folder.glob("*.safetensors"):
+            tensors = safetensors.torch.load_file(file)
+            tied = {name: tensor.zero_() if ".mlp.gate." in name else tensor for name, tensor in tensors.items()}
+            safetensors.torch.save_file(tied, file, {"format": "pt"})
+        return folder
 
     @once
     def split_weights(self, model: str) -> Path:

@@ -7,6 +7,8 @@ import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
+from trncheck.trainers.fidelity import check_config_json, check_head
+
 FAILURE_MARK = "trncheck train: failed"
 """Starts the line that a failing rank leaves in its log: mark, time, exception."""
 
@@ -106,8 +108,6 @@ def _check_assets(config) -> None:
         raise ValueError(f"{folder} has no config.json; point --hf_assets_path at a Hugging Face model folder")
     check_weights(folder)
     if config.model_spec.name == "qwen3":
-        from trncheck.trainers.fidelity import check_config_json
-
         check_config_json(config)
     checkpoint = config.checkpoint
     wanted = checkpoint.enable and checkpoint.initial_load_in_hf and not checkpoint.initial_load_path
@@ -116,6 +116,8 @@ def _check_assets(config) -> None:
             f"{folder} holds no safetensors file for --checkpoint.initial_load_in_hf; point --hf_assets_path at a "
             "folder with weights"
         )
+    if wanted:
+        check_head(folder)
 
 
 def check_weights(folder: Path) -> None:

@@ -64,6 +64,11 @@ class RunRecord:
         times = torch.tensor([entry["time"] for entry in self._entries(0)], dtype=torch.float64)
         return times.diff().median().item() if len(times) > 1 else float("nan")
 
+    @cached_property
+    def mesh(self) -> dict[str, int]:
+        """Mesh dimensions larger than 1 that the parameters lay on, by size, e.g. ``{"ep": 2, "fsdp": 2}``."""
+        return json.loads((self.folder / "record" / "mesh.json").read_text())
+
     def batch(self, step: int) -> dict[str, torch.Tensor]:
         """``input``, ``positions`` and ``labels`` of the global batch, int64 (B, L)."""
         return self._joined("batch", step)

@@ -60,6 +60,8 @@ class Recorder:
 
     def note_start(self) -> None:
         """After loading, before the first step."""
+        if self._rank == 0:
+            (self._folder / "mesh.json").write_text(json.dumps(mesh_sizes(self._trainer.model_parts)) + "\n")
         if 0 in self._config.weight_steps and self._trainer.step == 0:
             self._save(named_weights(self._trainer), "weights", 0)
 
@@ -129,6 +131,13 @@ def local_tensors(model_parts) -> Iterator[tuple[str, torch.Tensor]]:
     for model in model_parts:
         for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
             yield name, tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
+def mesh_sizes(model_parts) -> dict[str, int]:
+    """Mesh dimensions larger than 1 that parameters lie on, sharded or replicated, by size."""
+    meshes = [p.device_mesh for model in model_parts for p in model.parameters() if isinstance(p, DTensor)]
+    sizes = [size for mesh in meshes for size in zip(mesh.mesh_dim_names or (), mesh.shape, strict=False)]
+    return {name: size for name, size in sorted(sizes) if size > 1}
 
 
 def named_weights(trainer) -> dict[str, torch.Tensor]:
