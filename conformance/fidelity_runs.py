@@ -85,7 +85,10 @@ class FidelityRuns:
         flags = [
             "--hf_assets_path",
             str(tiny_folder(case.model)),
-            *"--training.steps 1 --record.weight_steps 0".split(),
+            "--training.steps",
+            "1",
+            "--record.weight_steps",
+            "0",
         ]
         folder = self._folder(str(case))
         run = launch.run(case.config, dump_folder=folder, flags=flags, world_size=case.ranks, launcher=self._launcher)

@@ -4,7 +4,18 @@ import difflib
 import fnmatch
 from collections.abc import Collection, Iterable
 
-SUBJECTS = ("pins", "fidelity", "kernels", "paths", "layouts", "losses", "checkpoint", "resume", "walkthrough")
+SUBJECTS = (
+    "pins",
+    "fidelity",
+    "kernels",
+    "kernel_training",
+    "paths",
+    "layouts",
+    "losses",
+    "checkpoint",
+    "resume",
+    "walkthrough",
+)
 """Causes before effects: the first red check is the one to look at."""
 
 

@@ -5,11 +5,54 @@ from unittest import mock
 from trncheck.conformance.judge import Judge
 from trncheck.conformance.kernel_runs import listed, outputs
 
+OWN = ("rope", "experts")
+"""Kernels of the kit itself, by their names in the catalogue."""
 
-def needs_gradient(entry, inputs: dict, name: str | None) -> bool:
-    """Whether any result does when the input ``name`` alone does."""
-    leaves = {n: value.detach().clone().requires_grad_(n == name) for n, value in inputs.items()}
+
+def needs_gradient(entry, inputs: dict) -> bool:
+    """Whether any result does where no input does."""
+    leaves = {name: value.detach().clone() for name, value in inputs.items()}
     return any(result.requires_grad for result in outputs(entry.call, leaves))
+
+
+def gets_gradient(entry, inputs: dict, name: str) -> bool:
+    """Whether the input ``name`` does where it alone asks for one; a ValueError or None is none."""
+    import torch
+
+    leaves = {n: value.detach().clone().requires_grad_(n == name) for n, value in inputs.items()}
+    try:
+        results = [result for result in outputs(entry.call, leaves) if result.requires_grad]
+        if not results:
+            return False
+        ones = [torch.ones_like(result) for result in results]
+        return torch.autograd.grad(results, leaves[name], ones, allow_unused=True)[0] is not None
+    except ValueError:
+        return False
+
+
+def hold_cores(judge: Judge, name: str, launches: list, degree: int) -> None:
+    """Demand that both directions ran on ``degree`` cores, and that each of these executed instructions."""
+    cores = {launch.direction: launch.cores for launch in launches}
+    judge.equal(f"{name}, cores", cores, dict.fromkeys(("forward", "backward"), degree))
+    idle = []
+    for launch in launches:
+        unknown = [0] * launch.cores if launch.backend == "simulator" else []  # which knows what it has executed
+        counts = launch.instructions or unknown
+        idle += [f"core {core}, {launch.direction}" for core, count in enumerate(counts) if not count]
+    judge.equal(f"{name}, cores that executed nothing", idle, [])
+
+
+def hold_dtype(judge: Judge, sample, inputs: dict) -> None:
+    """Demand that inputs were made in the dtype asked for: in another one, that dtype would not be tried at all."""
+    made = sorted({str(value.dtype).removeprefix("torch.") for value in inputs.values() if value.is_floating_point()})
+    if sample.dtype not in made:
+        judge.fail(f"{sample}: inputs are {', '.join(made) or 'integers alone'}, asked {sample.dtype}")
+
+
+def copied(result):
+    """``result`` in memory of its own."""
+    gradients = {name: value if value is None else value.clone() for name, value in result.gradients.items()}
+    return type(result)([output.clone() for output in result.outputs], gradients)
 
 
 def hold_bits(judge: Judge, name: str, got, want) -> None:

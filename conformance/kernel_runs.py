@@ -62,6 +62,10 @@ class KernelRuns:
     def entry(self, kernel: str) -> Entry:
         return catalogue.load(kernel)
 
+    def firsts(self, kernel: str) -> list[Sample]:
+        """The first of ``samples`` in each dtype."""
+        return [*{sample.dtype: sample for sample in reversed(self.samples(kernel))}.values()][::-1]
+
     def samples(self, kernel: str) -> list[Sample]:
         """The first shape at level smoke, all at standard, the large ones too at full; in every dtype."""
         entry = self.entry(kernel)
@@ -93,16 +97,24 @@ class KernelRuns:
         entry = self.entry(sample.kernel)
         return gradients(entry.reference, self._on_cpu(sample, seed), self._wanted(sample), self.upstream(sample))
 
-    @once
     def kernel(self, sample: Sample, degree: int) -> Result:
         """The operator, on ``degree`` cores."""
-        return self.run(sample, degree)
+        return self.observed(sample, degree)[0]
 
-    def run(self, sample: Sample, degree: int, seed: int = SEED) -> Result:
-        """The same, again; what it leaves unwritten is NaN."""
+    @once
+    def observed(self, sample: Sample, degree: int) -> tuple[Result, list]:
+        """The same, and what each ``counters.Launch`` of it did."""
+        from trncheck.kernels import runtime
+
+        with runtime.observing() as launches:
+            return self.run(sample, degree), launches
+
+    def run(self, sample: Sample, degree: int, seed: int = SEED, wanted: tuple[str, ...] | None = None) -> Result:
+        """The same, again; what it leaves unwritten is NaN. ``wanted``: inputs that get a gradient, unless all do."""
         entry = self.entry(sample.kernel)
+        wanted = self._wanted(sample) if wanted is None else wanted
         with logical_cores(degree), nan_in_fresh_memory(self._device):
-            return gradients(entry.call, self.inputs(sample, seed), self._wanted(sample), self.upstream(sample))
+            return gradients(entry.call, self.inputs(sample, seed), wanted, self.upstream(sample))
 
     @once
     def recorded(self, sample: Sample) -> Recording:

@@ -9,6 +9,7 @@ from trncheck.conformance import expected_failures, repro_inputs
 from trncheck.conformance.judge import Judge, KnownDefect
 from trncheck.conformance.repro import Kept
 from trncheck.conformance.versions import check_version
+from trncheck.kernels.blame import author_line, raised_in
 from trncheck.reports.schema import CheckResult, Curve, Execution, Expectation, Outcome
 from trncheck.reports.text import first_lines, without_surrogates
 from trncheck.trainers.errors import RunFailed
@@ -126,13 +127,30 @@ def _outcome(call: pytest.CallInfo, report: pytest.TestReport, judge: Judge) -> 
     if isinstance(error, CheckFailed):
         report.longrepr = _brief(str(error))
         return Outcome.FAIL, list(judge.failures)
-    last = call.excinfo.traceback[-1]
-    place = "" if isinstance(error, RunFailed) else f" ({Path(last.path).name}:{last.lineno + 1})"
     # What had failed before the check broke off is the better half of the story.
-    failures = [*judge.failures, f"{type(error).__name__}: {error}{place}"]
+    failures = [*judge.failures, _told(error, call.excinfo.traceback[-1])]
     if isinstance(error, RunFailed):
         report.longrepr = "\n".join(failures)
+    elif _is_of_kernels(error):
+        report.longrepr = _brief("\n".join(failures))
     return Outcome.FAIL, failures
+
+
+def _told(error: BaseException, last) -> str:
+    """What an error says and where it comes from: in code of a kernel's author, else at ``last``, pytest's last frame.
+
+    A refusal of the kernels' own says it all itself.
+    """
+    if _is_of_kernels(error):
+        return str(error)
+    if isinstance(error, RunFailed):
+        return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {error} ({author_line(error) or f'{Path(last.path).name}:{last.lineno + 1}'})"
+
+
+def _is_of_kernels(error: BaseException) -> bool:
+    """An NkiError, or a ValueError of an operator, of the catalogue or of the runtime."""
+    return isinstance(error, ValueError) and raised_in(error, "trncheck.kernels")
 
 
 def _show(report: pytest.TestReport, outcome: Outcome, message: str) -> None:

@@ -36,13 +36,15 @@ def hold(judge: Judge, name: str, got, reference, truth) -> None:
     """Hold a kernel's result against the truth; ``reference`` is plain torch's in the same dtype.
 
     Two measurements: the relative error of the whole tensor, and the worst element, so that one wrong row of many
-    cannot hide.
+    cannot hide. What is exactly zero in truth and in plain torch (rows of no expert, say) has to be exactly zero.
     """
     import torch
 
     if got.shape != truth.shape or got.dtype != reference.dtype:
         judge.fail(f"{name}: {got.dtype} {list(got.shape)} for {reference.dtype} {list(truth.shape)}")
         return
+    if zeros := int((zero := (truth == 0) & (reference == 0)).sum()):
+        judge.equal(f"{name}, elements that must be zero and are not", int((got[zero] != 0).sum()), 0, elements=zeros)
     eps = torch.finfo(reference.dtype).eps
     largest = truth.abs().max().item()
     ours, theirs = error(got, truth), error(reference, truth)

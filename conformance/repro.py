@@ -18,7 +18,7 @@ from trncheck.fixtures.manifest import available_releases
 from trncheck.reports.schema import CheckResult, Report, Strict
 from trncheck.reports.store import dump_json, first_problem
 
-SUBJECTS = ("paths", "kernels")
+SUBJECTS = ("paths", "kernels", "kernel_training")
 """Subjects whose failures leave a bundle."""
 REPRO_JSON = "repro.json"
 _MANIFEST = "release.yaml"

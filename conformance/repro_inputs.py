@@ -74,12 +74,14 @@ def _keep_batch(folder: Path) -> str:
 
 
 def _model(check: str, case: dict) -> str | None:
-    from trncheck.conformance.test_kernels import SWITCHED
+    from trncheck.conformance.test_kernel_training import ROUTES, SWITCHED
 
     if "case" in case:
         return case["case"].model
     if case.get("config") in SWITCHED:
         return SWITCHED[case["config"]][0].model
+    if case.get("route") in ROUTES:
+        return ROUTES[case["route"]][0].model
     return _MODELS.get(check)
 
 

@@ -107,6 +107,12 @@ class RunBook:
         )
 
     @once
+    def flagged(self, case: Case, flags: str):
+        """The first two steps of ``published``, with ``flags`` that switch kernels on."""
+        flags = f"--training.steps 2 {_CONSTANT_RATE} {_UNCLIPPED} {_LOAD} {flags}"
+        return self._run(case, flags, weights=self.published_weights(case.model))
+
+    @once
     def clipped(self, case: Case):
         """One step from the published weights with gradients clipped to ``MAX_NORM``."""
         return self._run(

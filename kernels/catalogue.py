@@ -3,11 +3,13 @@
 An entry is found through the entry point group ``trncheck.kernels``; its name there is its name in reports.
 """
 
+import importlib
 import importlib.metadata
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from trncheck.kernels import runtime
+from trncheck.kernels import blame, runtime
 
 GROUP = "trncheck.kernels"
 
@@ -57,12 +59,59 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Entry:
-    """The entry ``name``; ValueError where its entry point gives none."""
+    """The entry ``name``; ValueError in one line where its entry point gives none, or one that says nothing."""
     points = [point for point in importlib.metadata.entry_points(group=GROUP) if point.name == name]
     if not points:
         raise ValueError(f"no kernel is named {name!r}; known kernels: {', '.join(names())}")
-    with runtime.importing():
-        found = points[0].load()
+    if len(points) > 1:
+        found = ", ".join(sorted(f"{point.dist.name if point.dist else '?'} ({point.value})" for point in points))
+        raise ValueError(f"kernel {name!r} is announced more than once: by {found}; rename one, or uninstall it")
+    point = points[0]
+    where = f"kernel {name!r} ({point.value})"
+    found = _imported(point, where)
     if not isinstance(found, Entry):
-        raise ValueError(f"entry point {name!r} ({points[0].value}) is {type(found).__name__}, not a catalogue entry")
+        raise ValueError(f"{where} is {type(found).__name__}, not a catalogue entry; decorate it with catalogue.entry")
+    if problem := _problem(found):
+        raise ValueError(f"{where}: {problem}")
     return found
+
+
+def _imported(point: importlib.metadata.EntryPoint, where: str):
+    """What ``point`` names; ValueError with the line of the error in the author's code."""
+    try:
+        with runtime.importing():
+            found = importlib.import_module(point.module)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and f"{point.module}.".startswith(f"{error.name}."):
+            raise ValueError(f"{where}: there is no module {error.name}; correct the entry point") from error
+        if isinstance(error, ValueError) and blame.raised_in(error, "trncheck.kernels"):
+            raise ValueError(f"{where}: {error}") from error
+        place = blame.author_line(error)
+        raise ValueError(f"{where}: {place + ': ' if place else ''}{blame.one_line(error)}") from error
+    for part in filter(None, point.attr.split(".")):
+        if not hasattr(found, part):
+            raise ValueError(f"{where}: {point.module} has no {point.attr}; correct the entry point")
+        found = getattr(found, part)
+    return found
+
+
+def _problem(entry: Entry) -> str:
+    """What keeps checks from being derived of ``entry``, or nothing."""
+    import torch
+
+    if not entry.shapes:
+        return "shapes is empty; give at least one"
+    if not entry.dtypes:
+        return "dtypes is empty; give at least one"
+    if unknown := [dtype for dtype in entry.dtypes if not isinstance(getattr(torch, str(dtype), None), torch.dtype)]:
+        return f"dtypes: {unknown[0]!r} is no dtype's name; write 'bfloat16' for torch.bfloat16"
+    parameters = inspect.signature(entry.reference).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    if not takes_any and (unknown := [name for name in entry.differentiable if name not in parameters]):
+        return f"differentiable names {unknown[0]!r}, and the reference takes {', '.join(parameters) or 'nothing'}"
+    namespace, separator, operator = entry.operator.partition("::")
+    if not (separator and namespace and operator):
+        return f"operator {entry.operator!r} needs a name of the form namespace::operator"
+    if not hasattr(getattr(torch.ops, namespace), operator):
+        return f"operator {entry.operator!r} is not registered in torch.ops; define it under that name"
+    return ""

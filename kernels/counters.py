@@ -1,4 +1,4 @@
-"""How often kernels really ran: process-wide counts by operator, direction, dtype and backend.
+"""How often kernels really ran, and what a launch did: counts by operator, direction, dtype and backend; and records.
 
 A count is a launch. Where a graph holds the kernel (``torch.compile`` on a device), it is a launch traced, not run.
 """
@@ -24,9 +24,26 @@ class Key(NamedTuple):
     """One of ``BACKENDS``: a device, the official simulator, or the kit's own."""
 
 
+class Launch(NamedTuple):
+    """What one launch did."""
+
+    operator: str
+    direction: str
+    dtype: str
+    backend: str
+    """These four as in ``Key``."""
+    cores: int
+    """On which it ran; those that were asked for where ``instructions`` is None."""
+    instructions: tuple[int, ...] | None
+    """Executed by each core; None where it is not known: outside of the kit's own simulator."""
+    warnings: tuple[str, ...] = ()
+    """Of the kit's own simulator, one line each."""
+
+
 _LOCK = threading.Lock()  # autograd runs backward passes in threads of its own
 _COUNTS: Counter[Key] = Counter()
 _OBSERVERS: list[Counter[Key]] = []
+_LISTS: list[list[Launch]] = []
 
 
 def bump(operator: str, direction: str, dtype: object, backend: str) -> None:
@@ -64,3 +81,23 @@ def counting() -> Iterator[Counter[Key]]:
     finally:
         with _LOCK:  # by identity: two empty counters are equal
             _OBSERVERS[:] = [observer for observer in _OBSERVERS if observer is not added]
+
+
+def record(launch: Launch) -> None:
+    """Show what a launch did to every ``observing()`` in progress; it counts nothing."""
+    with _LOCK:
+        for launches in _LISTS:
+            launches.append(launch)
+
+
+@contextmanager
+def observing() -> Iterator[list[Launch]]:
+    """Give records of the launches since entry, in whatever thread, in their order; up to date inside."""
+    launches: list[Launch] = []
+    with _LOCK:
+        _LISTS.append(launches)
+    try:
+        yield launches
+    finally:
+        with _LOCK:
+            _LISTS[:] = [others for others in _LISTS if others is not launches]

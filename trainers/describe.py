@@ -25,10 +25,7 @@ def describe(config_name: str, assets: Path, out: Path) -> None:
 
 
 def build(config_name: str, assets: Path, change: Callable = lambda config: None):
-    """``(config, model)`` of ``config_name`` on the meta device, as the Trainer builds it, after ``change(config)``.
-
-    Kernels are not attached by flags here, only where the configuration has them.
-    """
+    """``(config, model)`` of ``config_name`` on the meta device, as the Trainer builds it, after ``change(config)``."""
     from trncheck.trainers import config_registry
 
     config = getattr(config_registry, config_name)()

@@ -64,9 +64,10 @@ def probe(config_name: str, assets: Path, geometry: Geometry, names: list[str], 
     facts = facts_of(config, model)
     facts |= {"adapter": adapter_facts(config, model, names), "initial_deviations": initial_deviations(config, model)}
     (out / "facts.json").write_text(json.dumps(facts))
+    rotate = _rotary(config, model, positions)
     computed = {
-        "rotary": _rotated(_rotary(config, model, positions), geometry, positions, torch.float32),
-        "rotary_of_bfloat16": _rotated(_rotary(config, model, positions), geometry, positions, torch.bfloat16),
+        "rotary": _rotated(rotate, geometry, positions, torch.float32),
+        "rotary_of_bfloat16": _rotated(rotate, geometry, positions, torch.bfloat16),
     }
     torch.set_default_dtype(torch.bfloat16)
     rotate = _rotary(config, model, positions)

@@ -16,9 +16,10 @@ THETA = 1e6
     provider=provider,
     differentiable=("q_BHSD", "k_BHSD"),
     shapes={
-        "tiny": {"batch": 2, "q_heads": 4, "k_heads": 2, "length": 256, "dim": 32, "tables": 2},
+        "tiny": {"batch": 2, "q_heads": 4, "k_heads": 2, "length": 256, "dim": 32, "tables": 2, "beyond": 64},
         "Qwen3-4B": {"batch": 1, "q_heads": 32, "k_heads": 8, "length": 256, "dim": 128, "tables": 1},
-        "several tiles": {"batch": 2, "q_heads": 3, "k_heads": 1, "length": 768, "dim": 64, "tables": 1},
+        "several tiles": {"batch": 2, "q_heads": 3, "k_heads": 1, "length": 768, "dim": 64, "tables": 0},
+        "33 heads": {"batch": 1, "q_heads": 33, "k_heads": 1, "length": 256, "dim": 128, "tables": 0, "beyond": 64},
     },
     large_shapes={"Qwen3-30B-A3B": {"batch": 1, "q_heads": 32, "k_heads": 4, "length": 4096, "dim": 128, "tables": 1}},
     refused={
@@ -34,7 +35,9 @@ THETA = 1e6
 def rope_entry(shape: dict, dtype: torch.dtype, generator: torch.Generator) -> dict[str, torch.Tensor]:
     """Normal q and k, and tables of positions that start behind zero, in each row elsewhere.
 
-    The halves of a table differ, as they do not in a model: else a kernel could mix them up unseen.
+    ``tables`` are those of a batch: one for each row, 1 for all, or 0 for one without a batch dimension; ``beyond`` is
+    how many positions they go on behind the sequence. The halves of a table differ, as they do not in a model: else a
+    kernel could mix them up unseen.
     """
     batch, length, dim = shape["batch"], shape["length"], shape["dim"]
 
@@ -42,9 +45,13 @@ def rope_entry(shape: dict, dtype: torch.dtype, generator: torch.Generator) -> d
         return torch.randn(batch, heads, length, dim, generator=generator).to(dtype)
 
     first = 3 + torch.randint(1000, (), generator=generator)
-    start_B1 = first + 1000 * torch.arange(shape["tables"], dtype=torch.float64)[:, None]
-    positions_BS = start_B1 + torch.arange(length, dtype=torch.float64)
+    start_B1 = first + 1000 * torch.arange(max(shape["tables"], 1), dtype=torch.float64)[:, None]
+    positions_BS = start_B1 + torch.arange(length + shape.get("beyond", 0), dtype=torch.float64)
     frequencies_D = THETA ** (-torch.arange(dim, dtype=torch.float64) / dim)
     angles_BSD = positions_BS[..., None] * frequencies_D
     cache_BSC = torch.cat([angles_BSD.cos(), angles_BSD.sin()], dim=-1).float()
-    return {"q_BHSD": normal(shape["q_heads"]), "k_BHSD": normal(shape["k_heads"]), "cache_BSC": cache_BSC}
+    return {
+        "q_BHSD": normal(shape["q_heads"]),
+        "k_BHSD": normal(shape["k_heads"]),
+        "cache_BSC": cache_BSC if shape["tables"] else cache_BSC[0],
+    }

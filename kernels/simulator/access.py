@@ -4,9 +4,9 @@ import numpy as np
 
 from trncheck.kernels.simulator import dtypes
 from trncheck.kernels.simulator.core import current
-from trncheck.kernels.simulator.errors import NkiError
+from trncheck.kernels.simulator.errors import NkiError, kernel_line
 from trncheck.kernels.simulator.registers import Register
-from trncheck.kernels.simulator.storage import TAINT, UNWRITTEN, WRITTEN, Storage
+from trncheck.kernels.simulator.storage import TAINT, UNWRITTEN, WRITTEN, Buffer, Storage
 from trncheck.kernels.simulator.tensor import NkiTensor
 
 Taint = np.ndarray | None
@@ -125,6 +125,23 @@ def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
 
 def mark(tensor: NkiTensor, offset: int, taint: Taint = None) -> None:
     """Note that ``tensor`` was written, by anything but a matmul."""
+    _mark(tensor, offset, taint)
+    if tensor.storage.awaited:
+        note_late(tensor.storage)
+
+
+def note_late(storage: Storage) -> None:
+    """Note of elements that were read too early whether the other core has now written them."""
+    core = current()
+    for awaited in list(storage.awaited):
+        index, reader, origin = awaited
+        if storage.state is None or storage.state[index] != UNWRITTEN:
+            storage.awaited.remove(awaited)
+            if core.index != reader:
+                core.shared.late[origin] = f"core {core.index} writes it only later, at {kernel_line()}"
+
+
+def _mark(tensor: NkiTensor, offset: int, taint: Taint) -> None:
     storage = tensor.storage
     if storage.opened is not None:
         mask(storage, tensor, offset)[...] = False
@@ -203,6 +220,10 @@ def taint_of(state: np.ndarray, tensor: NkiTensor, operand: str) -> Taint:
     text = list(core.warnings)[-1]
     if text not in core.shared.origins:
         core.shared.origins.append(text)
+        storage = tensor.storage
+        if core.degree == 2 and storage.buffer is Buffer.shared_hbm and state.shape == tensor.shape:
+            index = covering(tensor, tensor.offset if tensor.is_indirect else start(tensor))[tuple(first)]
+            storage.awaited.append((int(index), core.index, text))
     return np.where(unwritten, TAINT + core.shared.origins.index(text), np.where(state >= TAINT, state, 0)).astype(
         np.uint16
     )

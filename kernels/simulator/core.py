@@ -15,8 +15,10 @@ class Lifetime:
 
     buffer: str
     partition_bytes: int
-    name: str
+    what: str
+    """Shape and dtype."""
     line: str
+    """``file:line`` of the allocation, and of the call of the helper function that makes it."""
     first: int = -1
     last: int = -1
 
@@ -42,6 +44,8 @@ class Core:
     """Shared HBM tensors so far: the n-th of one core is the n-th of the other."""
     accumulators: dict = field(default_factory=dict)
     """Engine registers that sum over instructions, by engine."""
+    loops: tuple[object, ...] = ()
+    """The device loops whose bodies execute, outermost first."""
 
     def begin(self, instruction: str) -> None:
         self.clock += 1
@@ -62,6 +66,8 @@ class SharedMemory:
     """HBM tensors allocated by the kernel."""
     origins: list[str] = field(default_factory=list)
     """Where memory was read that had never been written; ``storage.TAINT + index`` marks what came of it."""
+    late: dict[str, str] = field(default_factory=dict)
+    """By origin: which other core writes the memory after all, and where."""
 
 
 def activate(core: Core | None) -> None:

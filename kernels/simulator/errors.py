@@ -1,4 +1,4 @@
-"""The one error of the simulator: a line that says where in the kernel, which instruction, and what is refused."""
+"""The simulator's error and its warning: lines that say where in the kernel, which instruction, and what is wrong."""
 
 import os
 import sys
@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 
 _HERE = str(Path(__file__).parent)
+_STARTS = ("_execute", "_run_core")
+"""The simulator's functions that call a kernel."""
 _NUMPY = str(Path(np.__file__).parent)
 
 
@@ -27,12 +29,31 @@ class NkiError(ValueError):
         return error
 
 
+class NkiWarning(UserWarning):
+    """What works here and is most likely not meant; the text has the form of an ``NkiError``."""
+
+
 def kernel_line() -> str:
     """``file:line`` of the innermost frame that is not the simulator's own."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def called_from() -> str:
+    """``, called from file:line`` where ``kernel_line`` is in a helper function of the kernel's; else empty."""
+    frame, here = sys._getframe(1), kernel_line()
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    while frame is not None:
+        frame = frame.f_back
+        if frame is None or (frame.f_code.co_filename.startswith(_HERE) and frame.f_code.co_name in _STARTS):
+            return ""
+        line = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+        if not frame.f_code.co_filename.startswith(_HERE) and line != here:  # a comprehension is a frame, too
+            return f", called from {line}"
+    return ""
 
 
 def location_of(error: BaseException) -> str:

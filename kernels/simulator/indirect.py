@@ -136,3 +136,5 @@ def _put(window: NkiTensor, at: np.ndarray, part, values: np.ndarray, taint: Tai
     if storage.missing and recount:
         storage.missing = int(np.count_nonzero(storage.state == UNWRITTEN))
     storage.forget_if_clean()
+    if storage.awaited:
+        access.note_late(storage)

@@ -3,13 +3,13 @@
 import contextlib
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from trncheck.kernels.simulator import dtypes, tiles
 from trncheck.kernels.simulator.core import active, current
-from trncheck.kernels.simulator.errors import NkiError
+from trncheck.kernels.simulator.errors import NkiError, called_from
 from trncheck.kernels.simulator.nki_object import NKIObject
 from trncheck.kernels.simulator.ops import OPS
 from trncheck.kernels.simulator.platform import platform
@@ -44,9 +44,11 @@ def ndarray(shape, dtype, buffer=sbuf, name="", address=None) -> NkiTensor:
 def _check_on_chip(shape, dtype, buffer: Buffer, address) -> None:
     limits = current().platform
     if len(shape) < 2:
-        raise NkiError(f"nl.ndarray: {list(shape)} on chip needs a partition and a free dimension")
+        raise NkiError(f"nl.ndarray: {list(shape)} on chip needs a partition and a free dimension{called_from()}")
     if shape[0] > limits.partitions:
-        raise NkiError(f"nl.ndarray: {list(shape)} has {shape[0]} partitions; at most {limits.partitions}")
+        raise NkiError(
+            f"nl.ndarray: {list(shape)} has {shape[0]} partitions; at most {limits.partitions}{called_from()}"
+        )
     capacity = limits.sbuf_bytes if buffer is Buffer.sbuf else limits.psum_bytes
     needed = math.prod(shape[1:]) * dtypes.itemsize(dtype)
     offset = address[1] if address is not None and len(address) == 2 else 0
@@ -55,7 +57,7 @@ def _check_on_chip(shape, dtype, buffer: Buffer, address) -> None:
     if offset + needed > capacity:
         raise NkiError(
             f"nl.ndarray: {buffer.value.upper()} capacity exceeded: {list(shape)} {dtype} takes {needed} bytes per "
-            f"partition{f' from byte {offset}' if offset else ''}, {limits.name} has {capacity}"
+            f"partition{f' from byte {offset}' if offset else ''}, {limits.name} has {capacity}{called_from()}"
         )
 
 
@@ -146,18 +148,32 @@ def fori_loop(lower, upper, body_fun: Callable, step: int = 1) -> None:
         raise NkiError(f"nl.fori_loop: step {step!r} must be a positive int")
     bounds = [bound.value if isinstance(bound, Register) else bound for bound in (lower, upper)]
     kind = VirtualRegister if any(isinstance(bound, VirtualRegister) for bound in (lower, upper)) else NkiScalar
-    for i in range(bounds[0], bounds[1], step):
-        if body_fun(kind(i)) is not None:
-            raise NkiError("nl.fori_loop: the body must return nothing; state lives in SBUF or HBM")
+    with _loop():
+        for i in range(bounds[0], bounds[1], step):
+            if body_fun(kind(i)) is not None:
+                raise NkiError("nl.fori_loop: the body must return nothing; state lives in SBUF or HBM")
 
 
 def while_loop(init: Register, body_fun: Callable) -> None:
     """Repeat ``condition = body_fun(condition)`` while the condition register is not 0."""
     condition = init
-    while condition.value:
-        condition = body_fun(condition)
-        if not isinstance(condition, Register):
-            raise NkiError(f"nl.while_loop: the body must return the next condition register, not {condition!r}")
+    with _loop():
+        while condition.value:
+            condition = body_fun(condition)
+            if not isinstance(condition, Register):
+                raise NkiError(f"nl.while_loop: the body must return the next condition register, not {condition!r}")
+
+
+@contextlib.contextmanager
+def _loop() -> Iterator[None]:
+    """A device loop on this core: what its body allocates ends with it."""
+    core = current()
+    outer = core.loops
+    core.loops = (*outer, object())
+    try:
+        yield
+    finally:
+        core.loops = outer
 
 
 def no_reorder():

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import os
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,9 +12,9 @@ from pathlib import Path
 from trncheck.kernels.simulator import arrays
 from trncheck.kernels.simulator.blas import one_thread
 from trncheck.kernels.simulator.core import Core, SharedMemory, activate, active, peak
-from trncheck.kernels.simulator.errors import NkiError, kernel_line, location_of
+from trncheck.kernels.simulator.errors import NkiError, NkiWarning, kernel_line, location_of
 from trncheck.kernels.simulator.platform import platform
-from trncheck.kernels.simulator.results import collect, differences
+from trncheck.kernels.simulator.results import NO_BARRIER, Values, collect, differences
 from trncheck.kernels.simulator.scheduler import Scheduler
 
 _ORDERS = ((0, 1), (1, 0))
@@ -23,14 +24,21 @@ _ORDERS = ((0, 1), (1, 0))
 class Report:
     """What a launch did."""
 
-    executed: Counter = field(default_factory=Counter)
-    """Instructions of all cores, by name."""
+    by_core: list[Counter] = field(default_factory=list)
+    """Instructions of each core, by name."""
     sbuf_peak: int = 0
     """Most bytes per partition alive at once on one core."""
     psum_peak: int = 0
     warnings: list[str] = field(default_factory=list)
     mutated: list[str] = field(default_factory=list)
     """Names of array arguments that the kernel wrote."""
+    returned: list[str] = field(default_factory=list)
+    """Names of array arguments that it returned, whole or a view."""
+
+    @property
+    def executed(self) -> Counter:
+        """Instructions of all cores, by name."""
+        return sum(self.by_core, Counter())
 
 
 class Kernel:
@@ -72,9 +80,22 @@ def simulate(kernel: Callable) -> Callable:
 
     @functools.wraps(kernel)
     def call(*args, **kwargs):
-        return run(kernel, args, kwargs)[0]
+        result, report = run(kernel, args, kwargs)
+        show(report)
+        return result
 
     return call
+
+
+_shown: set[str] = set()
+
+
+def show(report: Report) -> None:
+    """Give the warnings of a launch to Python as ``NkiWarning``, each once per process."""
+    for text in report.warnings:
+        if text not in _shown:
+            _shown.add(text)
+            warnings.warn(text, NkiWarning, stacklevel=2)
 
 
 def run(kernel: Callable, args=(), kwargs=None, *, orders: int = 2, strict: bool = True) -> tuple[object, Report]:
@@ -95,14 +116,38 @@ def run(kernel: Callable, args=(), kwargs=None, *, orders: int = 2, strict: bool
     inputs = {name: arrays.to_numpy(value) for name, value in bound.arguments.items() if arrays.is_array(value)}
     chosen = _ORDERS[: orders if degree == 2 else 1]
     with one_thread():
-        outcomes = [_execute(kernel, bound.arguments, inputs, degree, order, strict) for order in chosen]
+        outcomes = _in_orders(
+            chosen, degree, lambda order: _execute(kernel, bound.arguments, inputs, degree, order, strict)
+        )
     if len(outcomes) == 2 and (problem := differences(outcomes[0][0], outcomes[1][0])):
         raise NkiError.at(
             _place(kernel),
-            f"{kernel.__name__}: {problem} depends on which core runs first: a core_barrier is missing",
+            f"{kernel.__name__}: {problem} depends on which core runs first: {NO_BARRIER}",
         )
     values, report = outcomes[0]
     return values.deliver(bound.arguments), report
+
+
+def _in_orders(orders, degree: int, execute: Callable) -> list[tuple[Values, Report]]:
+    """One outcome for each order; an error says where it would not happen in the other one."""
+    outcomes = []
+    for order in orders:
+        try:
+            outcomes.append(execute(order))
+        except NkiError as error:
+            if degree == 2 and (outcomes or _works(execute, order[::-1])):
+                text = str(error).removesuffix(f": {NO_BARRIER}")
+                error.args = (f"{text}; with core {order[1]} first it does not happen: {NO_BARRIER}",)
+            raise
+    return outcomes
+
+
+def _works(execute: Callable, order: tuple[int, int]) -> bool:
+    try:
+        execute(order)
+    except NkiError:
+        return False
+    return True
 
 
 def _place(kernel: Kernel) -> str:
@@ -134,7 +179,7 @@ def _execute(kernel: Kernel, arguments: dict, inputs: dict, degree: int, order: 
         raise NkiError.at(location_of(error), f"{type(error).__name__}: {error}") from error
     finally:
         activate(outer)
-    report.mutated = values.mutated
+    report.mutated, report.returned = values.mutated, values.returned
     return values, report
 
 
@@ -154,14 +199,14 @@ def _call(function: Callable, parameters, arguments: dict) -> Callable:
 
 
 def _report(cores: list[Core]) -> Report:
-    report = Report(executed=sum((core.executed for core in cores), Counter()))
+    report = Report(by_core=[core.executed for core in cores])
     for core in cores:
         for buffer, capacity in (("sbuf", core.platform.sbuf_bytes), ("psum", core.platform.psum_bytes)):
             most, alive = peak(core.lifetimes, buffer)
             if most > capacity:
-                largest = "; ".join(f"{item.partition_bytes} B from {item.line}" for item in alive[:4])
+                largest = "; ".join(f"{item.what} ({item.partition_bytes} B) from {item.line}" for item in alive[:4])
                 raise NkiError.at(
-                    alive[0].line,
+                    alive[0].line.partition(",")[0],
                     f"{buffer.upper()} capacity exceeded on core {core.index}: at least {most} bytes per partition are "
                     f"alive at once, {core.platform.name} has {capacity}; largest: {largest}",
                 )

@@ -10,6 +10,8 @@ from trncheck.kernels.simulator.errors import NkiError
 from trncheck.kernels.simulator.storage import TAINT, UNWRITTEN, Buffer
 from trncheck.kernels.simulator.tensor import NkiTensor
 
+NO_BARRIER = "a core_barrier is missing"
+
 
 @dataclass(frozen=True)
 class _Slot:
@@ -26,6 +28,8 @@ class Values:
     arrays: dict[str, np.ndarray]
     mutated: list[str]
     """Arguments that the kernel wrote."""
+    returned: list[str]
+    """Arguments that it returned, whole or a view."""
 
     def deliver(self, arguments: dict):
         """Update written arguments in place, and return the outputs as the caller's kind of array."""
@@ -42,15 +46,18 @@ class Values:
 def collect(kernel: str, returned: list, arguments: dict[str, NkiTensor], strict: bool) -> Values:
     """Take the outputs of core 0; NkiError for buffers that are no output and for values that nobody wrote."""
     found: dict[str, np.ndarray] = {}
+    passed: dict[str, None] = {}
     names = {id(tensor.storage): name for name, tensor in arguments.items()}
 
     def take(leaf):
         if not isinstance(leaf, NkiTensor):
             return leaf
-        whole = leaf.shape == leaf.storage.shape
-        key = names.get(id(leaf.storage)) if whole else None
+        argument = names.get(id(leaf.storage))
+        if argument is not None:
+            passed[argument] = None
+        key = argument if leaf.shape == leaf.storage.shape else None
         if key is None:
-            if leaf.buffer is not Buffer.shared_hbm and id(leaf.storage) not in names:
+            if leaf.buffer is not Buffer.shared_hbm and argument is None:
                 raise NkiError.at(leaf.storage.line, f"{kernel} returns {leaf!r}; an output must be in nl.shared_hbm")
             key = f"output {len(found)}"
             _check_written(kernel, key, leaf, strict)
@@ -62,7 +69,7 @@ def collect(kernel: str, returned: list, arguments: dict[str, NkiTensor], strict
     for name in mutated:
         _check_written(kernel, name, arguments[name], strict)
         found[name] = arrays.values_of(arguments[name])
-    return Values(structure, found, mutated)
+    return Values(structure, found, mutated, [*passed])
 
 
 def differences(one: Values, other: Values) -> str | None:
@@ -90,6 +97,8 @@ def _check_written(kernel: str, key: str, tensor: NkiTensor, strict: bool) -> No
             f"{kernel}: {key}{at} ({int(tainted.sum())} of {state.size} elements) comes from memory that was never "
             f"written; {cause}"
         )
+        if late := core.shared.late.get(origin):
+            problem += f"; {late}: {NO_BARRIER}"
         if strict:
             raise NkiError.at(line, problem)
         core.warnings[f"{line}: {problem}"] = None

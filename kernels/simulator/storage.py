@@ -7,7 +7,7 @@ import numpy as np
 
 from trncheck.kernels.simulator import dtypes
 from trncheck.kernels.simulator.core import Core, Lifetime, active
-from trncheck.kernels.simulator.errors import kernel_line
+from trncheck.kernels.simulator.errors import NkiError, called_from, kernel_line
 
 UNWRITTEN, WRITTEN, TAINT = 0, 1, 2
 """States of an element. From ``TAINT`` on: written, from memory that had never been; the origin is the rest."""
@@ -31,15 +31,18 @@ class Storage:
     """The memory of one tensor: ``data`` flat in row-major order, ``state`` of every element while not all is clean."""
 
     __slots__ = (
+        "awaited",
         "borrowed",
         "buffer",
         "bytes",
         "data",
         "dirty",
         "dtype",
+        "filled",
         "free",
         "lifetime",
         "line",
+        "loops",
         "missing",
         "name",
         "opened",
@@ -67,11 +70,17 @@ class Storage:
         """The memory of ``data``; NumPy takes no bfloat16 array as such."""
         self.opened = np.zeros(size, bool) if buffer is Buffer.psum else None
         """PSUM: whether a matmul has written the element, so that the next one adds."""
+        self.awaited: list[tuple[int, int, str]] = []
+        """Elements that were read before they were written: index, the core that read, the origin."""
+        self.filled: tuple[int, str] | None = None
+        """PSUM: when and where memset has put something other than zeros here."""
         self.lifetime = None
         core = active()
+        self.loops = core.loops if core is not None and buffer.on_chip else ()
+        """The device loops in whose bodies this was allocated, on chip."""
         if core is not None and buffer.on_chip:
             bytes_ = self.free * dtypes.itemsize(dtype)
-            self.lifetime = Lifetime(buffer.value, bytes_, name, self.line)
+            self.lifetime = Lifetime(buffer.value, bytes_, f"{list(shape)} {dtype}", self.line + called_from())
             core.lifetimes.append(self.lifetime)
 
     def claim(self) -> None:
@@ -84,7 +93,9 @@ class Storage:
             self.bytes = self.data.view(np.uint8)
 
     def touch(self, core: Core) -> None:
-        """Note that the current instruction uses this memory."""
+        """Note that the current instruction uses this memory; NkiError where its loop has ended."""
+        if self.loops and core.loops[: len(self.loops)] != self.loops:
+            raise NkiError(f"{self!r} belongs to the body of a loop that has ended; allocate it before the loop")
         if (lifetime := self.lifetime) is not None:
             if lifetime.first < 0:
                 lifetime.first = core.clock

@@ -6,14 +6,22 @@ import pytest
 
 # Checks that end in every possible way, put into a module of the suite.
 PLANTED = '''
+import numpy as np
 import pytest
 
 from trncheck.conformance import test_pins
+from trncheck.kernels import catalogue
+from trncheck.kernels.simulator import isa
+from trncheck.reports import text
 from trncheck.conformance.bars import Bar
 from trncheck.conformance.judge import KnownDefect
 
 BAR = Bar(0.5, "half of what was seen")
 GENERATED = compile("raise OSError('no space left')", "<generated>", "exec")
+
+
+def without_destination(x):
+    isa.dma_copy(None, x)
 
 
 def planted(function):
@@ -70,6 +78,26 @@ def test_planted_bug(judge):
 def test_planted_generated(judge):
     """A check that breaks in code without a file."""
     exec(GENERATED)
+
+
+@planted
+def test_planted_author(judge):
+    """A function of the kit that breaks on what somebody else hands to it."""
+    text.number(None)
+
+
+@planted
+def test_planted_refused(judge):
+    """The simulator refuses a kernel."""
+    from trncheck.kernels.simulator.launch import run
+
+    run(without_destination, (np.zeros((2, 2), np.float32),))
+
+
+@planted
+def test_planted_unknown(judge):
+    """The catalogue refuses a name."""
+    catalogue.load("no such kernel")
 
 
 @planted
@@ -217,6 +245,28 @@ def test_unexpected_exception_fails_with_type_and_place(result):
 def test_exception_in_code_without_a_file_fails_like_any_other(result):
     assert result("generated").outcome == "fail"
     assert result("generated").message == "OSError: no space left (<generated>:1)"
+
+
+def place_of(text):
+    return f"planted.py:{PLANTED.splitlines().index(text) + 1}"
+
+
+def test_error_behind_somebody_else_s_code_is_placed_there(result):
+    assert result("author").message.endswith(f" ({place_of('    text.number(None)')})")
+
+
+def test_refusal_of_the_simulator_is_its_line_alone(result, ended):
+    line = place_of("    isa.dma_copy(None, x)")
+    message = result("refused").message
+    assert message == f"{line}: nisa.dma_copy: dst must be a tensor, not None"
+    assert f"\n{message}\n" in ended.out
+    assert "dma.py" not in ended.out
+    assert "instruction.py" not in ended.out
+
+
+def test_refusal_of_the_kit_s_own_is_its_line_alone(result, ended):
+    assert result("unknown").message.startswith("no kernel is named 'no such kernel'; known kernels: ")
+    assert "catalogue.py" not in ended.out
 
 
 def test_message_that_utf8_cannot_carry_fails_like_any_other(result):

@@ -63,7 +63,13 @@ def test_gradients_of_gate_and_up_swapped():
 
 @fault("kernels.no_other_gradient[rope]", "cache_BSC gets a gradient: expected False, found True")
 def test_gradient_for_the_table():
+    from trncheck.kernels.rope import operator
+
+    def gradient(ctx, dq_BHSD, dk_BHSD):
+        return *_rope_backward(dq_BHSD, dk_BHSD, *ctx.saved_tensors), ctx.saved_tensors[0]  # noqa: F821
+
     _edit(ROPE, "if cache_BSC.requires_grad:", "if False:")
+    operator._gradient.__code__ = gradient.__code__  # it sees the globals of the operator's module
 
 
 @fault("kernels.no_other_gradient[experts]", "results need a gradient where no input does")
@@ -73,6 +79,18 @@ def test_result_that_always_needs_a_gradient():
         "return _experts(x_RD, num_tokens_per_expert_E, w1_EFD, w2_EDF, w3_EFD)[0]",
         "return _experts(x_RD.detach().requires_grad_(), num_tokens_per_expert_E, w1_EFD, w2_EDF, w3_EFD)[0]",
     )
+
+
+@fault("kernels.subsets[experts]", "x_RD alone: 1 of 1 tensors differ: x_RD")
+def test_no_gradient_of_rows_before_frozen_weights():
+    gradients = "gradients = (dx_RD, None, *dw)"
+    _edit(EXPERTS, gradients, gradients.replace("dx_RD,", "dx_RD if all(ctx.needs_input_grad[2:]) else 0 * dx_RD,"))
+
+
+@fault("kernels.subsets[rope]", "tiny float32, without gradients: outputs: 2 of 2 tensors differ")
+def test_nothing_rotated_where_no_gradient_is_wanted():
+    call = "return _rope(q_BHSD, k_BHSD, cache_BSC)"
+    _edit(ROPE, call, f"{call} if torch.is_grad_enabled() else (q_BHSD.clone(), k_BHSD.clone())")
 
 
 # --- memory
@@ -181,6 +199,11 @@ def test_dtypes_not_looked_at():
 @fault("kernels.refused[experts]", "more rows than there are: accepted")
 def test_counts_not_looked_at():
     _edit(EXPERTS, "if min(counts, default=0) < 0 or sum(counts) > rows:", "if False:")
+
+
+@fault("kernels.refused[experts]", "negative counts: accepted")
+def test_sign_of_counts_not_looked_at():
+    _edit(EXPERTS, "min(counts, default=0) < 0 or ", "")
 
 
 @fault("kernels.refused[rope]", "mixed dtypes: accepted")

@@ -10,12 +10,13 @@ fault = pytest.mark.fault
 ROPE = "trncheck.kernels.rope.kernel"
 FORWARD, BACKWARD = "trncheck.kernels.moe.forward", "trncheck.kernels.moe.backward"
 BLOCKS, TILES = "trncheck.kernels.moe.blocks", "trncheck.kernels.moe.tiles"
+WRAPPER = "trncheck.kernels.rope.operator"
 
 
-def _edit(module: str, old: str, new: str, *, shape: str = "tiny") -> None:
+def _edit(module: str, old: str, new: str, *, shape: str = "tiny", dtype: str = "float32") -> None:
     """Replace ``old``, which occurs once, and give the functions of ``module`` their new code, whoever holds them.
 
-    The check looks at one shape alone, in fp32: there the fault shows already.
+    The check looks at one shape and dtype alone: there the fault shows already.
     """
     from trncheck.kernels import runtime
 
@@ -26,7 +27,7 @@ def _edit(module: str, old: str, new: str, *, shape: str = "tiny") -> None:
     for part in (part for part in code.co_consts if isinstance(part, CodeType)):
         function = getattr(loaded, part.co_name)
         getattr(function, "function", function).__code__ = part  # a kernel holds its function
-    _only(shape)
+    _only(shape, dtype)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -37,12 +38,12 @@ def imported():
     return [catalogue.load(name) for name in catalogue.names()]
 
 
-def _only(shape: str) -> None:
+def _only(shape: str, dtype: str = "float32") -> None:
     from trncheck.conformance.kernel_runs import KernelRuns
 
     every = KernelRuns.samples
     KernelRuns.samples = lambda self, kernel: [
-        sample for sample in every(self, kernel) if str(sample) == f"{shape} float32"
+        sample for sample in every(self, kernel) if str(sample) == f"{shape} {dtype}"
     ]
 
 
@@ -88,6 +89,30 @@ def test_rope_leaves_the_last_tile_unwritten():
 def test_rope_writes_into_its_input():
     out = "nisa.dma_copy(_positions_first(out, b, first, heads, start), result_PHD)"
     _edit(ROPE, out, f"{out}; nisa.dma_copy(_positions_first(x, b, first, heads, start), result_PHD)")
+
+
+@fault("kernels.forward[rope]", "33 heads float32, LNC 1, output 0, relative error")
+def test_rope_reads_the_first_heads_in_every_group():
+    load = "nisa.dma_copy(x_PHD, _positions_first(x, b, first, heads, start))"
+    _edit(ROPE, load, load.replace("first, heads", "0, heads"), shape="33 heads")
+
+
+@fault("kernels.forward[rope]", "tiny float32, LNC 1, output 0, relative error")
+def test_rope_reads_a_longer_table_from_its_end():
+    _edit(WRAPPER, "[..., : q_BHSD.shape[2], :]", "[..., -q_BHSD.shape[2] :, :]")
+
+
+@fault("kernels.forward[rope]", "several tiles float32, LNC 1, output 0, relative error")
+def test_rope_reads_a_table_without_batch_one_position_off():
+    shared = "cache_BSC.shape[0] == 1 else cache_BSC"
+    rolled = "(cache_BSC.roll(1, dims=0) if cache_BSC.ndim == 2 else cache_BSC)"
+    _edit(WRAPPER, shared, f"cache_BSC.shape[0] == 1 else {rolled}", shape="several tiles")
+
+
+@fault("kernels.execution[rope]", "LNC 2, cores that executed nothing: expected [], found ['core 1, forward'")
+def test_one_core_rotates_for_both():
+    every = "range(core * tiles_per_core, (core + 1) * tiles_per_core)"
+    _edit(ROPE, every, "range(0, (1 - core) * length // positions)")
 
 
 # --- what the hardware refuses
@@ -205,6 +230,52 @@ def test_experts_in_reverse_order():
     )
 
 
+@fault("kernels.forward[experts]", "busy expert float32, LNC 1, output 0, relative error")
+def test_two_blocks_at_most_for_an_expert():
+    blocks = "blocks_E = (rows_E + (block - 1)) // block"
+    _edit(BLOCKS, blocks, f"{blocks}; blocks_E = blocks_E.clamp(max=2)", shape="busy expert")
+
+
+@fault("kernels.forward[experts]", "busy expert float32, LNC 1, output 0, relative error")
+def test_wrong_expert_where_the_first_is_empty():
+    expert = "torch.where(used_N, expert_N, 0)"
+    _edit(BLOCKS, expert, expert.replace("expert_N,", "expert_N - (rows_E[0] == 0).int(),"), shape="busy expert")
+
+
+@fault("kernels.forward[experts]", "busy expert float32, LNC 1, output 0, worst element")
+def test_first_block_by_the_expert_of_the_second():
+    result = "return row_of_slot_S.to(torch.int32), expert_N[:, None]"
+    _edit(BLOCKS, result, result.replace("[:, None]", "[index_N.clamp(min=1)][:, None]"), shape="busy expert")
+
+
+@fault("kernels.forward[experts]", "busy expert float32, LNC 1, output 0, relative error")
+def test_int32_counts_of_the_experts_before():
+    rows = "rows_E = num_tokens_per_expert_E.to(torch.int32)"
+    moved = "rows_E = rows_E.roll(1) if num_tokens_per_expert_E.dtype == torch.int32 else rows_E"
+    _edit(BLOCKS, rows, f"{rows}; {moved}", shape="busy expert")
+
+
+@fault("kernels.forward[experts]", "was never written")
+def test_only_the_last_rows_zeroed():
+    _edit(TILES, "in tiles[core::count]", "in tiles[-1:][core::count]", shape="busy expert")
+
+
+@fault("kernels.forward[experts]", "a row for each float32, LNC 1, output 0, relative error: nan")
+def test_silu_that_overflows():
+    silu = "nisa.activation(silu_PF, op=nl.silu, data=gate_PF)"
+    _edit(
+        FORWARD,
+        silu,
+        "exp_PF = nl.ndarray((ROWS, hidden), dtype=nl.float32, buffer=nl.sbuf)\n"
+        "        nisa.activation(exp_PF, op=nl.exp, data=gate_PF)\n"
+        "        nisa.tensor_scalar(silu_PF, exp_PF, nl.add, 1.0)\n"
+        "        nisa.reciprocal(silu_PF, silu_PF)\n"
+        "        nisa.tensor_tensor(silu_PF, silu_PF, exp_PF, op=nl.multiply)\n"
+        "        nisa.tensor_tensor(silu_PF, silu_PF, gate_PF, op=nl.multiply)",
+        shape="a row for each",
+    )
+
+
 @fault("kernels.mutation[experts]", "inputs of trncheck.experts.default: ")
 def test_experts_write_into_their_input():
     gather = "x_PD = gather_rows(x_RD, rows_P1)"
@@ -232,3 +303,29 @@ def test_gradient_of_w2_from_the_last_block_alone():
 @fault("kernels.gradient[experts]", "gradient of x_RD, relative error")
 def test_gradient_of_rows_from_one_core_alone():
     _edit(BACKWARD, "for part_RD in parts_RD[1:]:", "for part_RD in parts_RD[2:]:")
+
+
+@fault("kernels.gradient[experts]", "tiny float32, LNC 2, gradient of w1_EFD, relative error: nan")
+def test_last_column_of_an_odd_hidden_size_left_out():
+    _edit(BACKWARD, "share = -(-hidden // count)", "share = hidden // count")
+
+
+@fault("kernels.gradient[experts]", "hidden 1100 float32, LNC 1, gradient of x_RD, relative error")
+def test_every_span_of_columns_reads_the_first_of_w2():
+    load = "w2_DF = load_weights(w2_EDF, expert, d, slice(mine.start + f.start, mine.start + f.stop))"
+    first = "w2_DF = load_weights(w2_EDF, expert, d, slice(mine.start, mine.start + f.stop - f.start))"
+    _edit(BACKWARD, load, first, shape="hidden 1100")
+
+
+@fault("kernels.gradient[experts]", "busy expert bfloat16, LNC 1, gradient of w1_EFD, relative error")
+def test_gradients_of_weights_summed_in_bfloat16():
+    add = "nisa.tensor_tensor(sum_MK, sum_MK, product_MK, op=nl.add)"
+    _edit(
+        TILES,
+        add,
+        "low_MK = nl.ndarray(sum_MK.shape, dtype=nl.bfloat16, buffer=nl.sbuf)\n"
+        f"    {add.replace('(sum_MK, sum', '(low_MK, sum')}\n"
+        "    nisa.tensor_copy(sum_MK, low_MK)",
+        shape="busy expert",
+        dtype="bfloat16",
+    )

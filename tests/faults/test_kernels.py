@@ -1,4 +1,4 @@
-"""Faults around the NKI kernels: in their wrappers, in what they return, and in the models that train with them."""
+"""Faults around the NKI kernels: in their catalogue, in how they are launched, and in what they return."""
 
 import pytest
 
@@ -47,6 +47,44 @@ def _spoil(direction: str, change) -> None:
     _wrap(runtime, "launch", launch)
 
 
+# --- are they there, and tried in the dtypes that they are for?
+
+
+def _announce(change) -> None:
+    """Let ``change`` loose on the entry points of kernels, as a list."""
+    import importlib.metadata
+
+    def entry_points(original, **params):
+        points = original(**params)
+        return change(list(points)) if params.get("group") == "trncheck.kernels" else points
+
+    _wrap(importlib.metadata, "entry_points", entry_points)
+
+
+@fault("kernels.catalogue", "kernels of the kit: 1 missing: experts")
+def test_experts_not_announced():
+    _announce(lambda points: [point for point in points if point.name != "experts"])
+
+
+@fault("kernels.catalogue", "entry points named 'rope': expected 1, found 2")
+def test_another_package_takes_the_name():
+    import importlib.metadata
+
+    another = importlib.metadata.EntryPoint("rope", "acme.rope:entry", "trncheck.kernels")
+    _announce(lambda points: [*points, another])
+
+
+@fault("kernels.forward[rope]", "bfloat16: inputs are float32, asked bfloat16")
+def test_inputs_all_in_fp32():
+    import torch
+
+    from trncheck.kernels import catalogue
+
+    entry = catalogue.load("rope")
+    make = entry.inputs
+    object.__setattr__(entry, "inputs", lambda shape, dtype, generator: make(shape, torch.float32, generator))
+
+
 # --- do they run, and is what they return used?
 
 
@@ -91,6 +129,28 @@ def test_forward_kernel_executed_twice():
         return original(operator, direction, *args, **kwargs)
 
     _wrap(runtime, "launch", twice)
+    _small()
+
+
+@fault("kernels.execution[experts]", "LNC 2, cores: expected {'forward': 2, 'backward': 2}, found {'forward': 1, 'b")
+def test_one_core_whatever_was_asked_for():
+    from trncheck.kernels import runtime
+
+    _wrap(runtime, "launch", lambda original, *args, **kwargs: original(*args, **kwargs | {"cores": 1}))
+    _small()
+
+
+@fault("kernels.execution[rope]", "cores that executed nothing: expected [], found ['core 0, forward', 'core 0, back")
+def test_launch_that_computes_by_reference_and_counts_itself():
+    from trncheck.kernels import runtime
+    from trncheck.kernels.rope.reference import rope_reference
+
+    def simulate(kernel, cores, args, kwargs):
+        q, k, *outputs = args
+        results = rope_reference(q, k, kwargs["rope_cache"])
+        return tuple(out.copy_(result) for out, result in zip(outputs, results, strict=True)), None
+
+    runtime._simulate = simulate
     _small()
 
 
@@ -155,7 +215,28 @@ def test_one_nan_in_a_gradient():
     _small()
 
 
+@fault("kernels.gradient[experts]", "gradient of x_RD, elements that must be zero and are not: expected 0, found 192")
+def test_small_gradient_of_rows_without_an_expert():
+    _spoil("backward", lambda results: results[0][-3:].add_(1e-12))
+    _small()
+
+
 # --- state that outlives a call
+
+
+@fault("kernels.repeated[rope]", "kept while others were computed: outputs: 2 of 2 tensors differ: 0 (")
+def test_outputs_in_the_memory_of_the_call_before():
+    from trncheck.kernels import runtime
+
+    kept = {}
+
+    def launch(original, operator, direction, *args, **kwargs):
+        results = original(operator, direction, *args, **kwargs)
+        held = kept.setdefault((direction, args[1].shape, args[1].dtype), results)
+        return tuple(old.detach().copy_(new) for old, new in zip(held, results, strict=True))
+
+    _wrap(runtime, "launch", launch)
+    _small()
 
 
 @fault("kernels.repeated[experts]", "gradients: 1 of 4 tensors differ: w1_EFD")
@@ -163,7 +244,7 @@ def test_gradients_of_the_call_before_added():
     kept = []
 
     def add(results):
-        if results[1].shape == (16, 48, 64):
+        if results[1].shape == (16, 47, 64):
             now = results[1].clone()
             results[1].add_(kept.pop() if kept else 0)
             kept.append(now)
@@ -186,105 +267,3 @@ def test_results_of_the_first_call_with_these_shapes_given_again():
 
     _wrap(runtime, "launch", launch)
     _small()
-
-
-# --- training
-
-
-def _briefly() -> None:
-    """Train for two steps: the fault shows in the first."""
-    from trncheck.conformance import runs, test_kernels, test_paths
-
-    for module in (runs, test_kernels, test_paths):
-        module.STEPS, module.GRADIENT_STEPS = 2, range(1, 3)
-
-
-@fault("kernels.training_executes[nki-moe-1r]", "never executed on rank 0 until the end of step 1: experts backward")
-def test_experts_trained_by_torch():
-    from trncheck.kernels.moe.reference import experts_reference
-    from trncheck.kernels.overrides import NkiExperts
-
-    NkiExperts.forward = lambda self, x_RD, counts_E: experts_reference(
-        x_RD, counts_E, self.w1_EFD, self.w2_EDF, self.w3_EFD
-    )
-    _briefly()
-
-
-@fault("kernels.training_executes[nki-moe-1r]", "'rope forward float32 simulator': 2,")
-def test_rope_kernel_in_every_other_layer_alone():
-    from torchtitan.models.common.rope import CosSinRoPE
-
-    from trncheck.kernels.overrides import NkiRoPE
-
-    kernel, calls = NkiRoPE.apply_rotary_emb, []
-
-    def rotate(query, key, rope_cache):
-        calls.append(1)
-        return (kernel if len(calls) % 2 else CosSinRoPE.apply_rotary_emb)(query, key, rope_cache)
-
-    NkiRoPE.apply_rotary_emb = staticmethod(rotate)
-    _briefly()
-
-
-@fault("kernels.switched_executes[qwen3_native_tiny_nki_rope]", "'rope forward float32 simulator': 8")
-def test_rope_kernel_twice_per_layer():
-    from trncheck.kernels.overrides import NkiRoPE
-
-    rotate = NkiRoPE.apply_rotary_emb
-    NkiRoPE.apply_rotary_emb = staticmethod(lambda *args: (rotate(*args), rotate(*args))[1])
-    _briefly()
-
-
-@fault("kernels.switched_executes[qwen3_hf_tiny_nki_rope]", "kernels were asked for but model.model.layers.1.self_attn")
-def test_one_layer_left_without_kernel():
-    from trncheck.trainers import kernels
-
-    calls = []
-
-    def rotate(original, attention):
-        calls.append(1)
-        if len(calls) != 2:
-            original(attention)
-
-    _wrap(kernels, "rotate_with_kernel", rotate)
-    _briefly()
-
-
-@fault("kernels.switched_on[qwen3_moe_nki_tiny]", "step 1, gradient of experts")
-def test_gradient_of_the_gate_a_thousandth_too_large():
-    _spoil("backward", lambda results: results[1].mul_(1.001))
-    _briefly()
-
-
-@fault("kernels.switched_on[qwen3_native_tiny_nki_rope]", "step 1, gradient of attention")
-def test_rope_backward_turns_forward():
-    from trncheck.kernels import runtime
-
-    _wrap(runtime, "launch", lambda original, *args, **kwargs: original(*args, **kwargs | {"backward": False}))
-    _briefly()
-
-
-@fault("kernels.switched_on[qwen3_hf_tiny_nki_rope]", "|difference of step-1 loss|")
-def test_transformers_rope_with_cosine_and_sine_swapped():
-    from trncheck.kernels.rope import layout
-
-    def rotate(q_BHSD, k_BHSD, cos_BSD, sin_BSD):
-        return _rotate(q_BHSD, k_BHSD, torch.cat((sin_BSD, cos_BSD), dim=-1))  # noqa: F821 (the layout's module has it)
-
-    _become(layout.apply_rotary_transformers, rotate)
-    _briefly()
-
-
-@fault("paths.gradients[nki-moe-1r]", "gradient of experts, relative error")
-def test_gradient_of_w2_left_at_zero():
-    _spoil("backward", lambda results: len(results) == 4 and results[2].zero_())
-    _briefly()
-
-
-@fault("paths.logits[nki-moe-1r]", "largest |difference|")
-def test_rope_reads_the_table_one_position_off():
-    from trncheck.kernels.overrides import NkiRoPE
-
-    rotate = NkiRoPE.apply_rotary_emb
-    NkiRoPE.apply_rotary_emb = staticmethod(lambda query, key, cache: rotate(query, key, cache.roll(1, dims=1)))
-    _briefly()

@@ -13,10 +13,10 @@ def _wrap(owner, name: str, wrapper) -> None:
 
 def _briefly() -> None:
     """One step is enough for what differs in the first."""
-    from trncheck.conformance import runs, test_kernels, test_paths
+    from trncheck.conformance import runs, test_kernel_training, test_paths
 
-    runs.STEPS = test_paths.STEPS = test_kernels.STEPS = 1
-    runs.GRADIENT_STEPS = test_kernels.GRADIENT_STEPS = (1,)
+    runs.STEPS = test_paths.STEPS = test_kernel_training.STEPS = 1
+    runs.GRADIENT_STEPS = test_kernel_training.GRADIENT_STEPS = (1,)
 
 
 def _before_building(change) -> None:
@@ -100,7 +100,7 @@ def test_optimizer_with_another_epsilon():
     _wrap(OptimizersContainer, "step", step)
 
 
-@fault("kernels.switched_on[qwen3_native_tiny_nki_rope]", "\nstarts at layers.1.self_attn (relative error")
+@fault("kernel_training.switched_on[qwen3_native_tiny_nki_rope]", "\nstarts at layers.1.self_attn (relative error")
 def test_rope_kernel_of_layer_1_reads_the_table_one_position_off():
     def shift(model):
         if hasattr(rope := model.layers["1"].attention.rope, "apply_rotary_emb") and "Nki" in type(rope).__name__:

@@ -75,7 +75,8 @@ def test_operator_of_a_third_party(name):
 
 def test_taken_name_is_refused(name):
     define_sine(name)
-    with pytest.raises(ValueError, match=f"'{name}' is registered already; choose another name"):
+    place = r"test_operators.py:\d+"
+    with pytest.raises(ValueError, match=f"^{place}: operator '{name}' is registered already by {place}; choose"):
         define_sine(name)
 
 
@@ -85,9 +86,23 @@ def test_name_needs_a_namespace(bad):
         define_sine(bad)
 
 
-def test_function_needs_annotations(name):
-    with pytest.raises(ValueError, match="must have a type annotation"):
-        define(name, lambda x: x.sin(), fake=torch.empty_like)
+def annotated_with_list(x: list) -> torch.Tensor:
+    return x[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (lambda x: x.sin(), "Parameter x must have a type annotation."),
+        (annotated_with_list, "Parameter x has unsupported type <class 'list'>."),
+    ],
+    ids=["none", "list"],
+)
+def test_function_needs_annotations(name, function, problem):
+    with pytest.raises(ValueError, match=r"annotation|type") as refused:
+        define(name, function, fake=torch.empty_like)
+    line = function.__code__.co_firstlineno
+    assert str(refused.value) == f"test_operators.py:{line}: operator '{name}': {problem}"
 
 
 @pytest.mark.parametrize("alias", [lambda x: x, lambda x: x[1:]], ids=["itself", "view"])

@@ -116,6 +116,18 @@ def test_agrees_with_transformers(dtype):
     assert_as_good_as_plain(apply_rotary_transformers(q_BHSD, k_BHSD, cos, sin), theirs, truth)
 
 
+def test_table_in_fp32_is_not_rounded_to_the_dtype_of_queries():
+    """Every element, forward and backward, is the truth rounded once: rounded tables would be four roundings off."""
+    leaves, cache = inputs(100, torch.bfloat16), table(3000, batch=B)[:, 2000:]
+    truth_leaves = double(leaves)
+    actual, truth = apply_rotary(*leaves, cache), reference(*truth_leaves, cache.double())
+    gradients = torch.autograd.grad(actual, leaves, [part.detach() for part in actual])
+    true_gradients = torch.autograd.grad(truth, truth_leaves, [part.detach().double() for part in actual])
+    for ours, true in zip((*actual, *gradients), (*truth, *true_gradients), strict=True):
+        rounding = true.abs() * torch.finfo(torch.bfloat16).eps / 2 + 1e-6  # of fp32, where terms cancel
+        assert ((ours.double() - true).abs() <= rounding).all()
+
+
 def test_gradient_of_one_result_alone():
     q, k = inputs(100, torch.float32)
     apply_rotary(q, k, table(100))[0].square().sum().backward()

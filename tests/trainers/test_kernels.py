@@ -197,6 +197,39 @@ def test_overrides_put_kernels_into_a_configuration_without(train, losses_withou
     assert executions(run.kernel_counts[0]) == expected({"rope", "experts"}, micro_batches=2)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_module_of_experts_gives_each_row_the_weights_of_its_expert(dtype):
+    """Forward and backward, in the dtype of its parameters, within twice the error of plain torch."""
+    import torch
+    from torchtitan.models.common.moe import GroupedExperts
+
+    from trncheck.kernels.moe.reference import experts_reference
+    from trncheck.kernels.overrides import nki_experts
+
+    generator = torch.Generator().manual_seed(0)
+    module = nki_experts(GroupedExperts.Config(dim=16, hidden_dim=12, num_experts=3)).build()
+    weights = [module.w1_EFD, module.w2_EDF, module.w3_EFD]
+    with torch.no_grad():
+        for weight in weights:
+            weight.copy_(torch.randn(weight.shape, generator=generator) / 4)
+    module.to(getattr(torch, dtype))
+    leaves = [torch.randn(40, 16, generator=generator).to(module.w1_EFD.dtype).requires_grad_()]
+    leaves += [module.w1_EFD, module.w2_EDF, module.w3_EFD]
+    counts_E = torch.tensor([20, 0, 17])
+    upstream = torch.randn(40, 16, generator=generator)
+
+    def results(call, leaves):
+        out_RD = call(leaves[0], counts_E, *leaves[1:])
+        return out_RD, *torch.autograd.grad(out_RD, leaves, upstream.to(out_RD.dtype))
+
+    truth = results(experts_reference, [leaf.detach().double().requires_grad_() for leaf in leaves])
+    plain = results(experts_reference, leaves)
+    ours = results(lambda x_RD, counts_E, *_: module(x_RD, counts_E), leaves)
+    for part, other, true in zip(ours, plain, truth, strict=True):
+        assert part.dtype == other.dtype == getattr(torch, dtype)
+        assert (part.double() - true).norm() <= 2 * (other.double() - true).norm()
+
+
 def test_overrides_that_match_nothing_are_refused(train):
     with pytest.raises(launch.RunFailed, match="the experts kernel was asked for but the model has no layer for it"):
         train("qwen3_native_tiny", f"--override.imports {NKI_ROPE} {NKI_EXPERTS}")

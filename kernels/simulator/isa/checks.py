@@ -17,6 +17,17 @@ MAX_FREE_DIMS = 3
 MAX_FREE = {Buffer.sbuf: 64 * 1024, Buffer.psum: 4 * 1024}
 """Elements per partition of one instruction."""
 
+_COMPOSED = {
+    "broadcast_to": "a view, tensor.broadcast(dim, size)",
+    "divide": "nisa.reciprocal, then nl.multiply",
+    "load": "nisa.dma_copy",
+    "matmul": "nisa.nc_matmul",
+    "mean": "nisa.tensor_reduce with nl.add, then nl.multiply by 1/n",
+    "store": "nisa.dma_copy",
+    "sum": "nisa.tensor_reduce with nl.add",
+}
+"""Functions of nki.language that are made of instructions, and what to use as an engine's function instead."""
+
 
 def tile(tensor, operand: str, *, buffers: tuple[Buffer, ...] = (Buffer.sbuf, Buffer.psum)) -> NkiTensor:
     """Demand an on-chip operand of a compute engine that it can address."""
@@ -103,6 +114,9 @@ def not_in_psum(reason: str, **tensors: NkiTensor) -> None:
 def op(value, operand: str, *kinds: str) -> Op:
     """Demand one of NKI's functions of one of ``kinds``."""
     if not isinstance(value, Op):
+        name = getattr(value, "__name__", "")
+        if name in _COMPOSED and getattr(value, "__module__", "").startswith("trncheck.kernels.simulator"):
+            raise NkiError(f"{operand} nl.{name}: no engine has that function; use {_COMPOSED[name]}")
         raise NkiError(f"{operand} must be a function of nki.language such as nl.add, not {value!r}")
     if kinds and value.kind not in kinds:
         raise NkiError(f"{operand} {value!r} is {value.kind}, not {' or '.join(kinds)}")

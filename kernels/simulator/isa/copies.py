@@ -6,11 +6,12 @@ import numpy as np
 
 from trncheck.kernels.simulator import access, dtypes
 from trncheck.kernels.simulator.core import current
-from trncheck.kernels.simulator.errors import NkiError
+from trncheck.kernels.simulator.errors import NkiError, kernel_line
 from trncheck.kernels.simulator.instruction import instruction
 from trncheck.kernels.simulator.isa import checks
 from trncheck.kernels.simulator.isa.enums import engine as engines
 from trncheck.kernels.simulator.platform import nc_version
+from trncheck.kernels.simulator.storage import Buffer
 from trncheck.kernels.simulator.tensor import NkiTensor
 
 _QUADRANT = 32
@@ -39,6 +40,8 @@ def memset(dst, value, engine=engines.unknown, name=None):
     checks.tile(dst, "dst")
     checks.on_engine(engine, (engines.vector, engines.gpsimd), dst=dst)
     access.write(dst, np.broadcast_to(_constant(value, "value", dst), dst.shape))
+    if dst.buffer is Buffer.psum:
+        dst.storage.filled = (current().clock, kernel_line()) if value else None
 
 
 @instruction

@@ -130,6 +130,8 @@ def _accumulate(dst, product_MN, taint_MN, accumulate: bool | None) -> None:
     if accumulate and not opened.all():
         raise NkiError(f"accumulate=True onto PSUM that no matmul has written: {storage!r}")
     adding = np.zeros_like(opened) if accumulate is False else opened.copy()
+    if accumulate is None and storage.filled and storage.lifetime.last == storage.filled[0] and not opened.all():
+        current().warn(f"what memset wrote at {storage.filled[1]} is lost: the first matmul into PSUM overwrites it")
     product = product_MN.reshape(dst.shape)
     if adding.any():
         before, before_taint = access.read(dst, "dst") if adding.all() else _masked(dst, adding)

@@ -23,9 +23,9 @@ def line_of(kernel, text):
     return f"test_cores.py:{next(i for i in range(code.co_firstlineno, len(lines)) if text in lines[i - 1])}"
 
 
-def refused(kernel, *arguments) -> str:
+def refused(kernel, *arguments, **options) -> str:
     with pytest.raises(NkiError) as error:
-        run(nki.jit(kernel)[2], arguments)
+        run(nki.jit(kernel)[2], arguments, **options)
     return str(error.value)
 
 
@@ -51,7 +51,43 @@ def test_a_barrier_makes_the_other_core_s_writes_visible():
 
 
 def test_reading_before_the_other_core_has_written_is_an_error():
-    assert "comes from memory that was never written" in refused(swapped_halves, X, False)
+    error = refused(swapped_halves, X, False)
+    assert "comes from memory that was never written" in error
+    line = line_of(swapped_halves, "nisa.dma_copy(scratch[")
+    assert error.endswith(f"; core 1 writes it only later, at {line}: a core_barrier is missing")
+
+
+def handed_over(x, reader, barrier):
+    """One core writes what the other reads."""
+    scratch, out = shared(), shared()
+    if nl.program_id(0) != reader:
+        nisa.dma_copy(scratch, x)  # writes
+    if barrier:
+        nisa.core_barrier(scratch, (0, 1))
+    if nl.program_id(0) == reader:
+        nisa.dma_copy(out, scratch)  # reads
+    return out
+
+
+@pytest.mark.parametrize("orders", [1, 2])
+@pytest.mark.parametrize("reader", [0, 1])
+def test_an_error_in_one_order_of_cores_alone_is_a_missing_barrier(reader, orders):
+    assert run(nki.jit(handed_over)[2], (X, reader, True), orders=orders)[1].warnings == []
+    if (reader, orders) == (1, 1):
+        return  # the order that is tried is the good one
+    error = refused(handed_over, X, reader, False, orders=orders)
+    assert error.startswith(f"{line_of(handed_over, '# reads')}: handed_over: output 0[0, 0] (64 of 64 elements) comes")
+    assert f"; core {1 - reader} writes it only later, at {line_of(handed_over, '# writes')};" in error
+    assert error.endswith(f"; with core {1 - reader} first it does not happen: a core_barrier is missing")
+
+
+def test_an_error_in_both_orders_is_no_missing_barrier():
+    def kernel(x):
+        out, scratch = shared(), shared()
+        nisa.dma_copy(out, scratch)
+        return out
+
+    assert "barrier" not in refused(kernel, X)
 
 
 def overwritten(x, barrier):

@@ -276,3 +276,13 @@ def test_more_than_three_free_dimensions_are_refused(refused):
         nisa.tensor_copy(dst, view)
 
     refused("src [2, 2, 3, 3, 4] has 4 free dimensions after merging; at most 3", body, normal(2, 240), out=(2, 72))
+
+
+@pytest.mark.parametrize(
+    ("function", "instead"),
+    [("divide", "nisa.reciprocal, then nl.multiply"), ("matmul", "nisa.nc_matmul"), ("sum", "nisa.tensor_reduce with")],
+)
+def test_functions_that_no_engine_has_are_refused_with_what_to_use(refused, function, instead):
+    a = normal(4, 4)
+    problem = f"nisa.tensor_tensor: op nl.{function}: no engine has that function; use {instead}"
+    refused(problem, lambda dst, a: nisa.tensor_tensor(dst, a, a, getattr(nl, function)), a, out=(4, 4))

@@ -237,7 +237,8 @@ def test_tensors_that_are_alive_at_once_must_fit():
     run(tiles, (ROWS.copy(), sizes, False))
     assert refused(tiles, ROWS.copy(), sizes, True) == (
         f"{line}: SBUF capacity exceeded on core 0: at least 262144 bytes per partition are alive at once, trn2 has "
-        f"229376; largest: 131072 B from {line}; 65536 B from {line}; 65536 B from {line}"
+        f"229376; largest: [16, 32768] float32 (131072 B) from {line}; [16, 16384] float32 (65536 B) from {line}; "
+        f"[16, 16384] float32 (65536 B) from {line}"
     )
 
 
@@ -284,3 +285,58 @@ def test_the_largest_tensors_are_allowed():
         nl.ndarray((128, 512), nl.float32, buffer=nl.psum, address=(0, 7 * 2048))
 
     run(kernel, (ROWS,))
+
+
+def helper(columns, partitions=16):
+    tile = nl.ndarray((partitions, columns), nl.float32, buffer=nl.sbuf)
+    nisa.memset(tile, 0.0)
+    return tile
+
+
+def test_what_a_helper_function_allocates_names_its_caller_too():
+    here, caller = line_of(helper, "nl.ndarray"), "helper(30000)"
+
+    def kernel(x):
+        kept = [helper(30000) for _ in range(2)]
+        nisa.memset(kept[0], 0.0)
+
+    line = line_of(kernel, caller)
+    error = refused(kernel, ROWS)
+    assert error.startswith(f"{here}: SBUF capacity exceeded on core 0: at least 240000 bytes")
+    assert error.count(f"[16, 30000] float32 (120000 B) from {here}, called from {line}") == 2
+
+    def too_large(x):
+        helper(8, 129)
+
+    def too_wide(x):
+        helper(60000)
+
+    line = line_of(too_large, "helper(8, 129)")
+    assert (
+        refused(too_large, ROWS) == f"{here}: nl.ndarray: [129, 8] has 129 partitions; at most 128, called from {line}"
+    )
+    assert refused(too_wide, ROWS).endswith(f"has 229376, called from {line_of(too_wide, 'helper(60000)')}")
+
+
+@pytest.mark.parametrize("loop", ["for", "while"])
+def test_a_tile_of_a_loop_s_body_ends_with_the_loop(loop):
+    def kernel(x, after):
+        out, before, inside = output(), nl.ndarray((16, 8), nl.float32, buffer=nl.sbuf), []
+
+        def body(i):
+            inside.append(nl.ndarray((16, 8), nl.float32, buffer=nl.sbuf))
+            nisa.dma_copy(inside[-1], x)
+            nisa.tensor_copy(before, inside[-1])
+
+        if loop == "for":
+            nl.fori_loop(0, 2, body)
+        else:
+            never, once = nisa.register_alloc(0), nisa.register_alloc(1)
+            nl.while_loop(once, lambda register: body(register) or never)
+        nisa.dma_copy(out, inside[0] if after else before)  # after
+        return out
+
+    np.testing.assert_array_equal(run(kernel, (ROWS, False))[0], ROWS)
+    error = refused(kernel, ROWS, True)
+    assert error.startswith(f"{line_of(kernel, '# after')}: nisa.dma_copy: sbuf [16, 8] float32 allocated at ")
+    assert error.endswith(" belongs to the body of a loop that has ended; allocate it before the loop")

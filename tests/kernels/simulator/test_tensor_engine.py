@@ -242,3 +242,23 @@ def test_transposes_that_do_not_exist_are_refused(dst, data, options, problem):
         nisa.nc_transpose(dst(), data(), **options)
 
     refused(problem, kernel, normal(1, 1))
+
+
+@pytest.mark.parametrize(("value", "between", "lost"), [(1.0, False, True), (0.0, False, False), (1.0, True, False)])
+def test_a_memset_that_the_first_matmul_overwrites_is_a_warning(value, between, lost):
+    def kernel(a, b):
+        a, b, dst = tile_of(a), tile_of(b), psum(8, 8)
+        nisa.memset(dst, value)
+        if between:  # then it was for that
+            nisa.tensor_copy(nl.ndarray((8, 8), nl.float32, buffer=nl.sbuf), dst)
+        nisa.nc_matmul(dst, a, b)
+        nisa.nc_matmul(dst, a, b)
+        return delivered(dst)
+
+    a, b = normal(4, 8), normal(4, 8, seed=1)
+    out, report = run(kernel, (a, b))
+    np.testing.assert_allclose(out, 2 * (a.T @ b), rtol=1e-5, atol=1e-5)
+    assert len(report.warnings) == lost
+    for text in report.warnings:
+        assert ": nisa.nc_matmul: what memset wrote at test_tensor_engine.py:" in text
+        assert text.endswith(" is lost: the first matmul into PSUM overwrites it")
