@@ -223,7 +223,8 @@ def test_mixed_precision(judge, runs, layout):
     Reading a failure: While `paths.gradients` is green, the formula is right and the precision wrong. A miss by a small
     factor, in experts or router alone, may be near-ties that bfloat16 flips; masters that are red have been rounded.
     """
-    run = _hold_mixed(judge, runs, layout, f"--dataloader.prompts 0 {_BF16}", runs.reference(layout.model))
+    flags, reference = f"--dataloader.prompts 0 {_BF16}", runs.reference(layout.model)
+    run = _hold_mixed(judge, runs, layout, flags, reference, bars.MIXED_GRADIENT)
     masters = run.weights(1).values()
     total = sum(master.numel() for master in masters)
     finer = sum(int((master != master.bfloat16().to(master.dtype)).sum()) for master in masters) / total
@@ -242,7 +243,8 @@ def test_mixed_long_rows(judge, runs, layout):
     Reading a failure: Green `layouts.mixed_precision` and `layouts.long_rows` leave the table's dtype. Attention and
     the norms of q and k are off most, because only they see the angles.
     """
-    _hold_mixed(judge, runs, layout, _BF16, runs.reference_step(layout.model, LONG_ROWS, LONG))
+    reference = runs.reference_step(layout.model, LONG_ROWS, LONG)
+    _hold_mixed(judge, runs, layout, _BF16, reference, bars.MIXED_LONG_GRADIENT)
 
 
 @each_layout(*LONG_LAYOUTS)
@@ -306,14 +308,14 @@ def _hold_step(judge, runs, layout, reference=None):
     return run
 
 
-def _hold_mixed(judge, runs, layout, flags: str, reference):
+def _hold_mixed(judge, runs, layout, flags: str, reference, bar: bars.Bar):
     mixed = Layout(layout.name, layout.config, layout.model, layout.ranks, f"{layout.flags} {flags}")
     run = runs.laid_out(mixed)
     worst = max(abs(a - b) for a, b in zip(run.losses, reference.losses, strict=False))
     judge.at_most("largest |difference of loss|", worst, bars.MIXED_LOSS, unit="nat", elements=len(run.losses))
     judge.same_names("parameters with a gradient", run.gradients(1), reference.gradients)
     for group, (error, elements) in pooled_errors(run.gradients(1), reference.gradients).items():
-        judge.at_most(f"gradient of {group}, relative error", error, bars.MIXED_GRADIENT, elements=elements)
+        judge.at_most(f"gradient of {group}, relative error", error, bar, elements=elements)
     return run
 
 

@@ -305,7 +305,7 @@ def test_gradient_of_rows_from_one_core_alone():
     _edit(BACKWARD, "for part_RD in parts_RD[1:]:", "for part_RD in parts_RD[2:]:")
 
 
-@fault("kernels.gradient[experts]", "tiny float32, LNC 2, gradient of w1_EFD, relative error: nan")
+@fault("kernels.gradient[experts]", "experts_backward: output 1[0, 46, 0] was never written")
 def test_last_column_of_an_odd_hidden_size_left_out():
     _edit(BACKWARD, "share = -(-hidden // count)", "share = hidden // count")
 
