@@ -4,8 +4,10 @@ And the catch rate of the planted faults, counted here because xdist's controlle
 """
 
 import os
+import signal
 import socket
 import sys
+import threading
 from collections import Counter
 from ipaddress import ip_address
 
@@ -19,6 +21,9 @@ class NetworkBlocked(RuntimeError):
 
 def pytest_configure() -> None:
     os.environ |= dict.fromkeys(_OFFLINE, "1")
+    # A shell that starts the tests in the background lets them ignore Ctrl-C, and with them whatever they start.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.addaudithook(_refuse_network)  # sees sockets of C extensions' Python callers, too, and survives a fork
 
 

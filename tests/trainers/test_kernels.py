@@ -263,8 +263,9 @@ def train_a_config_of_torchtitan(dump_folder: Path, overrides: list[str]) -> Non
     config.override.imports = overrides
     cpu.adapt(config)
     trainer = config.build()
-    trainer.train()
-    counts = {" ".join(key[:2]): number / LAYERS for key, number in counters.counts().items()}
+    with counters.counting() as executed:
+        trainer.train()
+    counts = {" ".join(key[:2]): number / LAYERS for key, number in executed.items()}
     (dump_folder / "counts.json").write_text(json.dumps(counts))
 
 
