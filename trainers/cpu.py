@@ -1,4 +1,4 @@
-"""All that a CPU (and torch 2.13 beside it) lacks for torchtitan's Trainer. Training on Neuron or CUDA loads none of it.
+"""What a CPU (and torch 2.13 beside it) lacks for torchtitan's Trainer. Training on Neuron or CUDA loads none of it.
 
 Two entry points: ``install`` sets process-wide seams before torchtitan's modules read them, ``adapt`` changes one
 training configuration. Each repair is small, names its need, and ``tests/trainers/test_cpu_repairs.py`` shows that
