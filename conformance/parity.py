@@ -60,13 +60,13 @@ def hold(judge: Judge, name: str, got, reference, truth) -> None:
     )
     allowed = max(KERNEL_CAP * theirs.worst, floor * largest)
     at = ", ".join(map(str, ours.index))
-    values = f"{got[ours.index].item():.6g} for {truth[ours.index].item():.6g}"
+    found, wanted = got[ours.index].item(), truth[ours.index].item()
     judge.at_most(
         f"{name}, worst element",
         ours.worst,
         Bar(
             allowed,
-            f"{KERNEL_CAP:g} x plain torch's {theirs.worst:.2g}, at least {KERNEL_FLOOR_ULPS:g} ulp of {largest:.3g}; "
-            f"it is [{at}]: {values}",
+            f"[{at}] is {found:.6g}, not {wanted:.6g}; {KERNEL_CAP:g} x plain torch's {theirs.worst:.2g}, "
+            f"at least {KERNEL_FLOOR_ULPS:g} ulp of {largest:.3g}",
         ),
     )
