@@ -6,7 +6,7 @@ A count is a launch. Where a graph holds the kernel (``torch.compile`` on a devi
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
 BACKENDS = ("neuron", "nki.simulate", "simulator")
@@ -70,17 +70,9 @@ def reset() -> None:
         _COUNTS.clear()
 
 
-@contextmanager
-def counting() -> Iterator[Counter[Key]]:
+def counting() -> AbstractContextManager[Counter[Key]]:
     """Give the launches since entry, in whatever thread; up to date inside, final after the end. A missing key is 0."""
-    added: Counter[Key] = Counter()
-    with _LOCK:
-        _OBSERVERS.append(added)
-    try:
-        yield added
-    finally:
-        with _LOCK:  # by identity: two empty counters are equal
-            _OBSERVERS[:] = [observer for observer in _OBSERVERS if observer is not added]
+    return _listening(_OBSERVERS, Counter())
 
 
 def record(launch: Launch) -> None:
@@ -90,14 +82,18 @@ def record(launch: Launch) -> None:
             launches.append(launch)
 
 
-@contextmanager
-def observing() -> Iterator[list[Launch]]:
+def observing() -> AbstractContextManager[list[Launch]]:
     """Give records of the launches since entry, in whatever thread, in their order; up to date inside."""
-    launches: list[Launch] = []
+    return _listening(_LISTS, [])
+
+
+@contextmanager
+def _listening(listeners: list, listener) -> Iterator:
+    """Keep ``listener`` among ``listeners`` inside the context."""
     with _LOCK:
-        _LISTS.append(launches)
+        listeners.append(listener)
     try:
-        yield launches
+        yield listener
     finally:
-        with _LOCK:
-            _LISTS[:] = [others for others in _LISTS if others is not launches]
+        with _LOCK:  # by identity: two empty ones are equal
+            listeners[:] = [other for other in listeners if other is not listener]
