@@ -9,11 +9,11 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
+from trncheck.kernels.grid import cores
 from trncheck.kernels.moe.tiles import (
     COLUMNS,
     ROWS,
     add_to_weights,
-    cores,
     expert_of_block,
     gather_rows,
     load_weights,

@@ -9,10 +9,10 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
+from trncheck.kernels.grid import cores
 from trncheck.kernels.moe.tiles import (
     COLUMNS,
     ROWS,
-    cores,
     expert_of_block,
     gather_rows,
     load_weights,

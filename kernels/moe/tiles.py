@@ -9,13 +9,6 @@ COLUMNS = 512
 """fp32 columns of a PSUM bank, and of a matmul's moving operand."""
 
 
-def cores():
-    """How many cores share the work, and which this one is."""
-    if nl.program_ndim() == 0:
-        return 1, 0
-    return nl.num_programs(0), nl.program_id(0)
-
-
 def spans(size, width):
     """Slices of at most ``width`` that cover ``size``."""
     return [slice(start, min(start + width, size)) for start in range(0, size, width)]

@@ -8,6 +8,8 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
+from trncheck.kernels import grid
+
 MAX_FREE = 4096
 """Elements per partition of one tile, so that the five tiles of a step fit SBUF several times over."""
 
@@ -20,7 +22,7 @@ def rope_hf(q, k, q_out, k_out, cos=None, sin=None, rope_cache=None, backward=Fa
     then sin; longer tables are read from their start. ``backward`` gives the gradient of the inputs from the gradient
     of the outputs. S must be a multiple of 128 times the cores, which share the sequence.
     """
-    cores, core = _cores()
+    cores, core = grid.cores()
     _check(q, k, q_out, k_out, cos, sin, rope_cache, cores)
     batch, _, length, dim = q.shape
     positions = nl.tile_size.pmax
@@ -84,13 +86,6 @@ def _load_table(table, b, start, column, dim):
     pattern = [[columns, nl.tile_size.pmax], [1, dim]]
     nisa.dma_copy(tile_PD, table.ap(pattern=pattern, offset=row * columns + column))
     return tile_PD
-
-
-def _cores():
-    """How many cores share the work, and which this one is."""
-    if nl.program_ndim() == 0:
-        return 1, 0
-    return nl.num_programs(0), nl.program_id(0)
 
 
 def _check(q, k, q_out, k_out, cos, sin, rope_cache, cores):
