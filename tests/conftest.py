@@ -21,6 +21,9 @@ class NetworkBlocked(RuntimeError):
 
 def pytest_configure() -> None:
     os.environ |= dict.fromkeys(_OFFLINE, "1")
+    # Where these are set pytest, and so every run that a test starts, prints messages uncut once more at its end.
+    for variable in ("CI", "BUILD_NUMBER"):
+        os.environ.pop(variable, None)
     # A shell that starts the tests in the background lets them ignore Ctrl-C, and with them whatever they start.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
