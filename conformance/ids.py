@@ -5,6 +5,7 @@ import fnmatch
 from collections.abc import Collection, Iterable
 
 SUBJECTS = (
+    "environment",
     "pins",
     "fidelity",
     "kernels",
@@ -14,6 +15,7 @@ SUBJECTS = (
     "losses",
     "checkpoint",
     "resume",
+    "device",
     "walkthrough",
 )
 """Causes before effects: the first red check is the one to look at."""
