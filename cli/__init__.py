@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     verb.add_argument("old", metavar="OLD", help=run)
     verb.add_argument("new", metavar="NEW", help="the same for the other run")
     verb.add_argument("--results", type=Path, default="results", metavar="FOLDER", help="where runs of releases are")
-    verb.add_argument("--target", choices=("cpu", "trn2"), help="of releases with runs on both")
+    verb.add_argument("--target", choices=("cpu", "trn2", "trn2-rehearsal"), help="of releases with runs on both")
     verb.add_argument(
         "--noise", type=Path, metavar="FOLDER", help="where repeats of OLD are, for the noise (default: the results)"
     )
@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     for flag in ("--level", "--check", "--release"):
         verb.add_argument(flag, **OPTIONS[flag] | {"default": None})
-    verb.add_argument("--target", choices=("cpu", "trn2"), help="of the runs")
+    verb.add_argument("--target", choices=("cpu", "trn2", "trn2-rehearsal"), help="of the runs")
     verb.add_argument("--results", type=Path, default="results", metavar="FOLDER", help="where runs of releases are")
     verb.add_argument(
         "--noise", type=Path, metavar="FOLDER", help="where repeats are (default: the results and the folders given)"

@@ -38,7 +38,7 @@ def add_verb(verbs: argparse._SubParsersAction) -> None:
 def _add_common(action: argparse.ArgumentParser) -> None:
     action.add_argument("--baseline", type=Path, metavar="FILE", help=_FILE)
     action.add_argument("--results", type=Path, default="results", metavar="FOLDER", help="where runs of releases are")
-    action.add_argument("--target", choices=("cpu", "trn2"), help="of releases with runs on both")
+    action.add_argument("--target", choices=("cpu", "trn2", "trn2-rehearsal"), help="of releases with runs on both")
 
 
 def _propose(options, _rest: list[str]) -> int:

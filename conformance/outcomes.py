@@ -7,6 +7,7 @@ import pytest
 
 from trncheck.conformance import expected_failures, repro_inputs
 from trncheck.conformance.judge import Judge, KnownDefect
+from trncheck.conformance.policy import reported
 from trncheck.conformance.repro import Kept
 from trncheck.conformance.versions import check_version
 from trncheck.kernels.blame import author_line, raised_in
@@ -60,7 +61,7 @@ def payload(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
         outcome=outcome,
         message=without_surrogates(message),
         level=level_of(item),
-        target="trn2" if item.get_closest_marker("trn2") else item.config.option.target,
+        target=reported("trn2" if item.get_closest_marker("trn2") else item.config.option.target),
         required=item.get_closest_marker("informative") is None,
         compared=judge.compared,
         measurements=judge.measurements,

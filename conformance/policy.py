@@ -2,9 +2,15 @@
 
 from collections.abc import Collection
 
-from trncheck.reports.schema import CheckResult, Outcome, Verdict, VerdictStatus
+from trncheck.neuron.host import rehearsal
+from trncheck.reports.schema import CheckResult, Outcome, Target, Verdict, VerdictStatus
 
 LEVELS = ("smoke", "standard", "full")
+
+
+def reported(target: str) -> Target:
+    """The name in a report of ``target``, as ``--target`` takes it."""
+    return Target.REHEARSAL if target == "trn2" and rehearsal() else Target(target)
 
 
 def within(level: str, chosen: str) -> bool:
@@ -21,7 +27,12 @@ def verdict(release: str, target: str, results: Collection[CheckResult], unselec
     failed = [result for result in results if result.outcome.is_failure]
     if failed:
         ran = sum(result.outcome is not Outcome.NOT_RUN for result in results)
-        headline = f"Neuron {release} must not be trusted: {len(failed)} of {ran} checks failed."
+        says = (
+            f"On the stand-in, which says nothing about Neuron {release}"
+            if target == Target.REHEARSAL
+            else f"Neuron {release} must not be trusted"
+        )
+        headline = f"{says}: {len(failed)} of {ran} checks failed."
         return Verdict(status=VerdictStatus.NOT_CONFORMANT, headline=headline, reasons=_failures(failed))
     reasons = []
     if not finished:
@@ -30,6 +41,8 @@ def verdict(release: str, target: str, results: Collection[CheckResult], unselec
         reasons.append(f"{unselected} checks of this level were not selected.")
     if target == "cpu":
         reasons.append("This was a CPU: no Neuron device or compiler took part.")
+    if target == Target.REHEARSAL:
+        reasons.append("This was a rehearsal on a stand-in: no Neuron device, compiler or runtime took part.")
     for outcome in (Outcome.EXPECTED_FAIL, Outcome.NOT_RUN, Outcome.INCONCLUSIVE):
         if open_checks := [result.id for result in results if result.required and result.outcome is outcome]:
             reasons.append(f"{len(open_checks)} required checks {outcome.value}: {_listed(open_checks)}.")

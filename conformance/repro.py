@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 
 from trncheck.fixtures.cache import file_digest
 from trncheck.fixtures.manifest import available_releases
-from trncheck.reports.schema import CheckResult, Report, Strict
+from trncheck.reports.schema import CheckResult, Report, Strict, Target
 from trncheck.reports.store import dump_json, first_problem
 
 SUBJECTS = ("paths", "kernels", "kernel_training")
@@ -63,7 +63,7 @@ class Bundle(Strict):
     manifest: str = ""
     """File of the bundle with the release, where that is not one of the kit's own."""
     level: Literal["smoke", "standard", "full"]
-    target: Literal["cpu", "trn2"]
+    target: Target
     seeds: dict[str, int]
     kit_version: str
     kit_commit: str | None

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from .baseline import DIRTY, MIN_RUNS
 from .baseline_fingerprint import environment_of, first_difference
-from .schema import Report
+from .schema import Report, Target
 from .summary import failures
 from .text import one_line, plural
 
@@ -52,6 +52,8 @@ def retried(report: Report) -> list[str]:
 
 def _problems(report: Report) -> Iterator[str]:
     """Why ``report`` alone is not fit."""
+    if report.target == Target.REHEARSAL:
+        yield "it was a rehearsal, whose numbers are those of a stand-in; take runs on the hardware"
     if not report.complete:
         yield "it did not finish, so that nobody knows what is missing; take complete runs"
     if not (report.kit_commit or "").strip():

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict  # pydantic takes the standard one from Python 3.12 on
 
 from .diff_context import selects_checks
-from .schema import Outcome, Strict
+from .schema import Outcome, Strict, Target
 from .store import REPORT_JSON, load_report
 from .text import one_line
 
@@ -144,11 +144,11 @@ class _Environment(TypedDict):
 class _File(TypedDict):
     """The part of ``schema.Report`` that is kept: to validate only that takes a third of the time."""
 
-    schema_version: Literal["1.0", "1.1", "1.2"]
+    schema_version: Literal["1.0", "1.1", "1.2", "1.3"]
     run_id: str
     release: str
     release_date: str
-    target: Literal["cpu", "trn2"]
+    target: Target
     level: Literal["smoke", "standard", "full"]
     command: str
     seed: int

@@ -112,6 +112,7 @@ def page_environment() -> "Environment":
         "from_bundle": summary.from_bundle,
         "status": summary.status,
         "status_word": summary.status_word,
+        "verdict_word": summary.verdict_word,
         "bar_position": on_scale(1.0),
         "style": _verbatim((_TEMPLATES / "report.css").read_text(encoding="utf-8")),
     }

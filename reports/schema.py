@@ -8,9 +8,17 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
-SCHEMA_VERSION = "1.2"
-READABLE_VERSIONS = ("1.0", "1.1", SCHEMA_VERSION)
+SCHEMA_VERSION = "1.3"
+READABLE_VERSIONS = ("1.0", "1.1", "1.2", SCHEMA_VERSION)
 """What later versions added has a default; ``docs/report-schema.md`` says since when each field is there."""
+
+
+class Target(StrEnum):
+    """Where a run judges. A rehearsal uses a stand-in for a trn2 machine, which does its work on the CPU."""
+
+    CPU = "cpu"
+    TRN2 = "trn2"
+    REHEARSAL = "trn2-rehearsal"
 
 
 class Outcome(StrEnum):
@@ -94,7 +102,7 @@ class CheckResult(Strict):
     level: Literal["smoke", "standard", "full"]
     """The lowest level at which the check runs."""
     target: str
-    """Where it ran, or for ``not-run`` where it would have to run: ``cpu`` or ``trn2``."""
+    """Where it ran, or for ``not-run`` where it would have to run; a ``Target``."""
     required: bool = True
     """Whether ``conformant`` needs this check to have passed."""
     compared: Compared = Compared()
@@ -195,14 +203,14 @@ class Verdict(Strict):
 class Report(Strict):
     """A whole run."""
 
-    schema_version: Literal["1.2"] = SCHEMA_VERSION
+    schema_version: Literal["1.3"] = SCHEMA_VERSION
     run_id: str
     kit_version: str
     kit_commit: str | None = None
     """Git commit of the checkout, with ``+dirty`` where files differ; None outside of a checkout."""
     release: str
     release_date: str
-    target: Literal["cpu", "trn2"]
+    target: Target
     level: Literal["smoke", "standard", "full"]
     command: str
     seed: int

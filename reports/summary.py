@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar
 
-from .schema import CheckResult, Compared, Curve, Measurement, Outcome, Report, VerdictStatus
+from .schema import CheckResult, Compared, Curve, Measurement, Outcome, Report, Target, VerdictStatus
 from .text import numbers, one_line, plural
 
 T = TypeVar("T")
@@ -59,9 +59,15 @@ def status(report: Report) -> VerdictStatus:
     return report.verdict.status
 
 
-def status_word(report: Report) -> str:
-    """``CONFORMANT``, ``NOT CONFORMANT`` or ``INCOMPLETE``, and loud where the run did not finish."""
+def verdict_word(report: Report) -> str:
+    """``CONFORMANT``, ``NOT CONFORMANT`` or ``INCOMPLETE``, behind ``REHEARSAL`` where it was one."""
     word = status(report).value.replace("-", " ").upper()
+    return f"REHEARSAL, {word}" if report.target == Target.REHEARSAL else word
+
+
+def status_word(report: Report) -> str:
+    """The verdict's word, and loud where the run did not finish."""
+    word = verdict_word(report)
     return word if report.complete else f"{word} (RUN DID NOT FINISH)"
 
 
@@ -81,7 +87,8 @@ def counts_line(report: Report) -> str:
 
 def reproduce(report: Report, result: CheckResult) -> str:
     """The command that runs this one check again, as it ran here."""
-    options = f"--release {report.release} --target {report.target} --level {result.level}"
+    target = "trn2 --rehearse" if report.target == Target.REHEARSAL else report.target
+    options = f"--release {report.release} --target {target} --level {result.level}"
     return f"trncheck run --check '{one_line(result.id)}' {options}"
 
 

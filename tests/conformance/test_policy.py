@@ -109,3 +109,19 @@ def test_levels_hold_each_other():
         "standard": ["smoke", "standard"],
         "full": ["smoke", "standard", "full"],
     }
+
+
+def test_rehearsal_is_never_conformant_and_says_nothing_about_the_release():
+    verdict = judge(result(), target="trn2-rehearsal")
+    assert verdict.status is VerdictStatus.INCOMPLETE
+    assert verdict.reasons[0].startswith("This was a rehearsal on a stand-in")
+    verdict = judge(result("fail"), target="trn2-rehearsal")
+    assert verdict.headline == "On the stand-in, which says nothing about Neuron 2.33.0: 1 of 1 checks failed."
+    assert policy.exit_status(verdict, require_complete=False) == 1
+
+
+def test_report_of_a_rehearsal_does_not_call_itself_trn2(monkeypatch, tmp_path):
+    assert policy.reported("trn2") == "trn2"
+    monkeypatch.setenv("TRNCHECK_REHEARSAL", str(tmp_path))
+    assert policy.reported("trn2") == "trn2-rehearsal"
+    assert policy.reported("cpu") == "cpu"

@@ -70,6 +70,7 @@ RETRIED = "losses.start took more than one attempt; find out why it is flaky"
     ("changes", "checks", "words"),
     [
         ({"complete": False}, [check(1.0)], "it did not finish"),
+        ({"target": "trn2-rehearsal"}, [check(1.0)], "it was a rehearsal"),
         ({"kit_commit": "c3931d2+dirty"}, [check(1.0)], "changes that no commit holds (c3931d2+dirty)"),
         ({"kit_commit": None}, [check(1.0)], "the commit of the kit is not known"),
         ({}, [check(1.0, outcome=Outcome.FAIL)], "losses.start failed"),

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from trncheck.reports.html import render_html
 from trncheck.reports.junit import render_junit
 from trncheck.reports.markdown import render_markdown
-from trncheck.reports.schema import CheckResult, Measurement, Outcome, Report, Verdict, VerdictStatus
+from trncheck.reports.schema import CheckResult, Measurement, Outcome, Report, Target, Verdict, VerdictStatus
 from trncheck.reports.summary import message_alone, message_beside_table
 from trncheck.reports.terminal import print_summary
 
@@ -173,3 +174,13 @@ def test_required_checks_are_those_of_the_level_where_they_are_known(make_report
     assert "14 of 250 required checks passed" in printed(report)
     # Files of the suite that a run was not given hold cases that it cannot count.
     assert "14 of 23 required checks passed" in render_markdown(make_report(required_checks=2))
+
+
+def test_rehearsal_is_the_first_word_of_every_form(report):
+    report.target = Target.REHEARSAL
+    assert render_markdown(report).startswith("## REHEARSAL, NOT CONFORMANT: ")
+    assert "REHEARSAL, NOT CONFORMANT: " in printed(report)
+    assert '<span class="status">REHEARSAL, NOT CONFORMANT</span>' in render_html(report)
+    properties = ET.fromstring(render_junit(report)).iter("property")
+    assert any(p.get("value").startswith("REHEARSAL, ") for p in properties if p.get("name") == "verdict")
+    assert "--target trn2 --rehearse" in render_markdown(report)
