@@ -1,9 +1,9 @@
-# The two commands of the README. Each builds .venv when it is missing or older than pyproject.toml.
+# The commands of the README. The first two build .venv when it is missing or older than pyproject.toml.
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
 
-.PHONY: conformance test faults clean
+.PHONY: conformance test faults trn2 clean
 
 conformance: .venv/installed
 	$(BIN)/trncheck run $(ARGS)
@@ -13,6 +13,10 @@ test: .venv/installed
 
 faults: .venv/installed
 	$(BIN)/pytest tests/faults -v $(ARGS)
+
+# On a Neuron machine, into the environment that is active there; builds no .venv.
+trn2:
+	$(PYTHON) ci/install_trn2.py
 
 # torch comes first and by version: with any other already-satisfied order pip may take a CUDA build of a later one.
 .venv/installed: pyproject.toml

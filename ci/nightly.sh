@@ -9,7 +9,7 @@ usage: ci/nightly.sh [OPTION VALUE]...
 
   --target cpu|trn2               where to judge                                  NIGHTLY_TARGET   trn2
   --level smoke|standard|full     how much to check                               NIGHTLY_LEVEL    standard
-  --release VERSION|FILE          Neuron release                                  NIGHTLY_RELEASE  the newest known
+  --release VERSION|FILE          Neuron release                                  NIGHTLY_RELEASE  the newest known whole
   --results FOLDER                where runs are kept                             NIGHTLY_RESULTS  results
   --summary FILE                  the summary, Markdown    NIGHTLY_SUMMARY  RESULTS/summary-TARGET-LEVEL.md
   --lock FILE                     the lease of this host    NIGHTLY_LOCK  /tmp/trncheck-nightly.lock

@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from trncheck.cli import baseline, explain, repro
+from trncheck.cli import baseline, doctor, explain, plan, rehearse, repro
 from trncheck.conformance.options import ISOLATED, OPTIONS
 
 USAGE_ERROR = 2
@@ -23,11 +23,15 @@ def main(arguments: list[str] | None = None) -> int:
     verb = verbs.add_parser("run", help="judge a release and write a report", epilog="Takes pytest's options as well.")
     for flag, how in OPTIONS.items():
         verb.add_argument(flag, **how)
+    verb.add_argument(rehearse.FLAG, **rehearse.OPTION)
     verb.set_defaults(call=_run)
 
     verb = verbs.add_parser("train", help="train one configuration through torchrun")
     verb.add_argument("config", help="a configuration, e.g. qwen3_native_tiny")
     verb.add_argument("--ranks", type=int, default=1, help="processes on this machine (default: %(default)s)")
+    verb.add_argument("--nodes", type=int, help="machines of the job, which share the dump folder (default: one)")
+    verb.add_argument("--node-rank", type=int, metavar="N", help="which of them this one is, from 0")
+    verb.add_argument("--rendezvous", metavar="HOST:PORT", help="of the first of them")
     verb.set_defaults(call=_train)
 
     verb = verbs.add_parser("report", help="write the pages of a finished or killed run again")
@@ -108,6 +112,8 @@ def main(arguments: list[str] | None = None) -> int:
     baseline.add_verb(verbs)
     repro.add_verb(verbs)
     explain.add_verb(verbs)
+    doctor.add_verb(verbs)
+    plan.add_verb(verbs)
 
     verb = verbs.add_parser("releases", help="list the Neuron releases that the kit knows")
     verb.set_defaults(call=_releases)
@@ -125,7 +131,9 @@ def main(arguments: list[str] | None = None) -> int:
         return USAGE_ERROR
 
 
-def _run(_options, rest: list[str]) -> int:
+def _run(options, rest: list[str]) -> int:
+    if options.rehearse:
+        rehearse.rehearse(options, rest)
     import pytest
 
     status = int(pytest.main(["--pyargs", "trncheck.conformance", "-v", *ISOLATED, *rest]))
@@ -136,15 +144,20 @@ def _train(options, rest: list[str]) -> int:
     import logging
     import subprocess
 
-    from trncheck.trainers import job
+    from trncheck.trainers import job, launch, torchrun
 
+    given = {"nodes": options.nodes, "node_rank": options.node_rank, "endpoint": options.rendezvous}
+    meeting = torchrun.rendezvous(os.environ, **given)
     # What is wrong with the input is said here once, in one line, and not by every rank; warnings are theirs.
     logging.disable(logging.WARNING)
-    job.parse(["--config", options.config, *rest])
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={options.ranks}"]
-    command = [*launcher, "-m", "trncheck.trainers", "--config", options.config, *rest]
-    environment = {"OMP_NUM_THREADS": "1"} | os.environ | {"PYTHONSAFEPATH": "1"}
-    return subprocess.run(command, env=environment, check=False).returncode
+    flags = ["--config", options.config, *rest]
+    environment = launch.environment_of_ranks(Path(job.parse(flags).dump_folder))
+    with torchrun.with_cores(environment, options.ranks, _tell) as environment:
+        return subprocess.run(torchrun.command(options.ranks, flags, meeting), env=environment, check=False).returncode
+
+
+def _tell(text: str) -> None:
+    print(f"trncheck train: waiting: {text}", file=sys.stderr)
 
 
 def _report(options, _rest: list[str]) -> int:

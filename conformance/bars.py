@@ -31,6 +31,8 @@ MIXED_GRADIENT = Bar(0.15, "4 times the 3.4e-2 seen at the router, where bfloat1
 MIXED_LONG_GRADIENT = Bar(
     4e-2, "3 times the 1.4e-2 seen, a norm over thousands of roundings that hardly varies; rounded angles give 5.5e-2"
 )
+MIXED_TRAJECTORY = Bar(2e-2, "not measured on hardware yet: four times MIXED_LOSS, for five steps in bfloat16")
+MIXED_NORM = Bar(2e-2, "not measured on hardware yet: five bfloat16 roundings, which a norm averages")
 MASTERS = Bar(0.99, "an fp32 value ends in 16 zero bits once in 65,536; rounded masters give 0")
 OUTPUT_DEPARTS = Bar(2e-6, "11 times the 1.8e-7 seen between modules that are right, on any path, in fp32")
 GRADIENT_DEPARTS = Bar(1e-5, "11 times the 8.9e-7 seen between gradients that are right, at the q norm of layer 0")
@@ -58,6 +60,17 @@ KERNEL_CAP = 4.0
 """The same for its single worst element."""
 KERNEL_FLOOR_ULPS = 1.0
 """Errors up to here are rounding of the result, whatever plain torch's are."""
+CONDITION_ULPS = 256.0
+"""From this error of plain torch's own on, inputs are ill-conditioned and nothing is judged: fp32 could hide another
+dtype below the bar. 10 seen in fp32, of the largest element, and 5 of the norm."""
+CONDITION_SHARE = 0.05
+"""The same as a share of the tensor, for dtypes of few bits: the bars would pass another formula. 0.009 seen in
+bfloat16, of the largest element, and 0.0043 of the norm."""
+
+
+def ulp(value: float, eps: float = FP32_EPS) -> float:
+    """Distance of two neighbours at the magnitude of ``value``, in a dtype with ``eps``."""
+    return eps * 2.0 ** math.floor(math.log2(abs(value))) if value else 0.0
 
 
 def logits(largest: float) -> Bar:

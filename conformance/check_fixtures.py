@@ -1,10 +1,17 @@
 """What checks are given. Registered by the plugin in conformance runs only."""
 
+from pathlib import Path
+
 import pytest
 
 from trncheck.conformance.judge import Judge
 from trncheck.conformance.outcomes import JUDGE
 from trncheck.conformance.plugin import RELEASE
+
+LAUNCHER = {"cpu": "fork", "trn2": "torchrun"}
+"""How ranks are started, by target."""
+DEVICE = {"cpu": "cpu", "trn2": "neuron"}
+"""Where the tensors are that kernels are tried on, by target."""
 
 
 @pytest.fixture
@@ -19,7 +26,7 @@ def runs(request, tmp_path_factory):
     """All training runs of the session, made when first asked for."""
     from trncheck.conformance.runs import RunBook
 
-    launcher = "fork" if request.config.option.target == "cpu" else "torchrun"
+    launcher = LAUNCHER[request.config.option.target]
     return RunBook(tmp_path_factory.mktemp("runs"), launcher, progress=_progress(request.config))
 
 
@@ -29,8 +36,43 @@ def kernels(request, target):
     from trncheck.conformance.kernel_runs import KernelRuns
     from trncheck.kernels import runtime
 
-    device, degrees = ("cpu", (1, 2)) if target == "cpu" else ("neuron", (runtime.lnc(),))
-    return KernelRuns(request.config.option.level, device, degrees)
+    degrees = (1, 2) if target == "cpu" else (runtime.lnc(),)
+    return KernelRuns(request.config.option.level, DEVICE[target], degrees)
+
+
+@pytest.fixture(scope="session")
+def device_runs(target, runs):
+    """``runs``, where they are on a Neuron device."""
+    if target != "trn2":
+        pytest.skip("needs a Neuron device")
+    return runs
+
+
+@pytest.fixture(scope="session")
+def device_kernels(target, kernels):
+    """``kernels``, where they are on a Neuron device."""
+    if target != "trn2":
+        pytest.skip("needs a Neuron device")
+    return kernels
+
+
+@pytest.fixture(scope="session")
+def instance(request, target, tmp_path_factory):
+    """The runs at published size on a whole instance."""
+    if target != "trn2":
+        pytest.skip("needs a trn2.48xlarge with 64 NeuronCores")
+    from trncheck.conformance.hardware import WholeInstance
+    from trncheck.neuron import host, machine
+
+    assets = request.config.option.assets
+    return WholeInstance(
+        tmp_path_factory.mktemp("instance"),
+        cores=machine.inspect().logical_cores,
+        assets=Path(assets) if assets else None,
+        rehearsal=host.rehearsal() is not None,
+        launcher=LAUNCHER[target],
+        progress=_progress(request.config),
+    )
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +88,14 @@ def reloader(runs, tmp_path_factory):
 def release(request):
     """The manifest of the release under judgement."""
     return request.config.stash[RELEASE]
+
+
+@pytest.fixture(scope="session")
+def machine():
+    """What this machine has of Neuron, as it was when first asked for."""
+    from trncheck.neuron.machine import inspect
+
+    return inspect()
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import psutil
 
+from trncheck.neuron.machine import device_files, inspect
+from trncheck.neuron.settings import XLA_ERA
 from trncheck.reports.schema import Environment
 
 _PACKAGES = (
@@ -32,7 +34,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 def has_neuron_device() -> bool:
     """Whether the Neuron driver offers a device on this machine."""
-    return any(Path("/dev").glob("neuron[0-9]*"))
+    return bool(device_files())
 
 
 def describe_environment() -> Environment:
@@ -44,9 +46,11 @@ def describe_environment() -> Environment:
         cpu=_cpu_name(),
         cores=os.cpu_count() or 1,
         memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
-        accelerator=f"{len(list(Path('/dev').glob('neuron[0-9]*')))} Neuron devices" if has_neuron_device() else "none",
+        accelerator=str(inspect()),
         packages={name: found for name in _PACKAGES if (found := installed_version(name))},
-        variables={name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)},
+        variables={
+            name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES) or name in XLA_ERA
+        },
     )
 
 

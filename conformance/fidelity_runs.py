@@ -76,7 +76,7 @@ class FidelityRuns:
 
         folder = self._folder(str(case))
         flags = ["--config", case.config, "--hf_assets_path", str(tiny_folder(case.model)), "--dump_folder"]
-        launch.fork_ranks(start, ([*flags, str(folder)], changed_columns(), folder), 1, folder)
+        launch.run_rank(start, ([*flags, str(folder)], changed_columns(), folder), folder, self._launcher)
         return folder
 
     @once

@@ -22,9 +22,22 @@ class Judge:
         self.expectations: list[Expectation] = []
         self.executions: list[Execution] = []
         self.failures: list[str] = []
+        self.open: list[str] = []
+        """What could not be decided."""
 
-    def at_most(self, name: str, value: float, bar: Bar, *, unit: str = "", elements: int = 1) -> None:
-        """Hold a number, drawn from ``elements`` elements, against its largest allowed value; NaN misses every bar."""
+    def at_most(
+        self, name: str, value: float, bar: Bar, *, unit: str = "", elements: int = 1, ulp: float = 0.0
+    ) -> None:
+        """Hold a number, drawn from ``elements`` elements, against its largest allowed value; NaN misses every bar.
+
+        ``ulp`` is the distance of neighbours where the compared values are largest. ValueError for a bar below it,
+        which asks for equal bits without saying so: ``bit_equal`` says so.
+        """
+        if bar.value < ulp:
+            raise ValueError(
+                f"{name}: the bar {bar.value:.3g} is below one ulp, {ulp:.3g}, of what is compared; "
+                "widen it in conformance/bars.py, or demand equal bits"
+            )
         self._hold(name, float(value), bar, "<=", value <= bar.value, unit, elements)
 
     def at_least(self, name: str, value: float, bar: Bar, *, unit: str = "", elements: int = 1) -> None:
@@ -82,6 +95,10 @@ class Judge:
                     "dtype and backend, with spaces between them"
                 ) from error
             self.executions.append(execution)
+
+    def inconclusive(self, message: str) -> None:
+        """Record that something cannot be decided; the check goes on, and a failure counts for more."""
+        self.open.append(message)
 
     def fail(self, message: str) -> None:
         """Record a failure; the check goes on, so that its message shows all of them."""

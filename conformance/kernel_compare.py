@@ -4,6 +4,7 @@ from unittest import mock
 
 from trncheck.conformance.judge import Judge
 from trncheck.conformance.kernel_runs import listed, outputs
+from trncheck.conformance.parity import hold
 
 OWN = ("rope", "experts")
 """Kernels of the kit itself, by their names in the catalogue."""
@@ -53,6 +54,15 @@ def copied(result):
     """``result`` in memory of its own."""
     gradients = {name: value if value is None else value.clone() for name, value in result.gradients.items()}
     return type(result)([output.clone() for output in result.outputs], gradients)
+
+
+def hold_result(judge: Judge, sample, got, kernels) -> None:
+    """Hold outputs and gradients of ``sample``, whatever computed them, against fp64 and plain torch."""
+    truth, reference = kernels.truth(sample), kernels.reference(sample)
+    for i, tensors in enumerate(zip(got.outputs, reference.outputs, truth.outputs, strict=True)):
+        hold(judge, f"{sample}, output {i}", *tensors)
+    for name, gradient in got.gradients.items():
+        hold(judge, f"{sample}, gradient of {name}", gradient, reference.gradients[name], truth.gradients[name])
 
 
 def hold_bits(judge: Judge, name: str, got, want) -> None:

@@ -117,6 +117,13 @@ class KernelRuns:
             return gradients(entry.call, self.inputs(sample, seed), wanted, self.upstream(sample))
 
     @once
+    def simulated(self, sample: Sample) -> Result:
+        """The operator on CPU tensors, whatever the device is."""
+        entry = self.entry(sample.kernel)
+        with logical_cores(self.degrees[-1]), nan_in_fresh_memory("cpu"):
+            return gradients(entry.call, self._on_cpu(sample), self._wanted(sample), self.upstream(sample))
+
+    @once
     def recorded(self, sample: Sample) -> Recording:
         """The same once more, with every call of an operator of the entry's namespace kept."""
         from torch.utils._python_dispatch import TorchDispatchMode

@@ -26,10 +26,16 @@ class NothingCompared(AssertionError):
     """A check came to its end without comparing anything."""
 
 
+class Inconclusive(AssertionError):
+    """A check came to its end without a failure, and without being able to decide all that it looked at."""
+
+
 def conclude(item: pytest.Item) -> None:
-    """Turn what the check's judge collected into its end: return, CheckFailed or NothingCompared."""
+    """Turn what the check's judge collected into its end: return, CheckFailed, Inconclusive or NothingCompared."""
     demand_no_failure(item)
     judge = item.stash.get(JUDGE, None)
+    if judge and judge.open:
+        raise Inconclusive("\n".join(judge.open))
     if judge is None or not judge.compared.tensors:
         raise NothingCompared("the check ended without comparing anything, so it says nothing")
 
@@ -122,6 +128,9 @@ def _outcome(call: pytest.CallInfo, report: pytest.TestReport, judge: Judge) -> 
     if isinstance(error, KnownDefect):
         _show(report, Outcome.EXPECTED_FAIL, str(error))
         return Outcome.EXPECTED_FAIL, [str(error)]
+    if isinstance(error, Inconclusive):
+        _show(report, Outcome.INCONCLUSIVE, str(error))
+        return Outcome.INCONCLUSIVE, [str(error)]
     if isinstance(error, NothingCompared):
         report.longrepr = str(error)
         return Outcome.NOTHING_COMPARED, [str(error)]
@@ -155,11 +164,14 @@ def _is_of_kernels(error: BaseException) -> bool:
 
 
 def _show(report: pytest.TestReport, outcome: Outcome, message: str) -> None:
-    """Make pytest's own report say what a known failure is: expected, or gone."""
+    """Make pytest's own report say what is neither a pass nor a plain failure."""
     if outcome is Outcome.EXPECTED_FAIL:
         report.outcome, report.wasxfail = "skipped", message
     elif outcome is Outcome.UNEXPECTED_PASS:
         report.outcome, report.longrepr = "failed", message
+    elif outcome is Outcome.INCONCLUSIVE:
+        file, line, _ = report.location
+        report.outcome, report.longrepr = "skipped", (file, (line or 0) + 1, f"inconclusive: {_brief(message)}")
 
 
 def _brief(message: str) -> str:

@@ -36,6 +36,8 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "level(name): lowest level at which a check runs; the highest of several counts")
     config.addinivalue_line("markers", "informative: a check that no verdict depends on")
     config.addinivalue_line("markers", "trn2: a check that only hardware can decide")
+    config.addinivalue_line("markers", "cores(n): logical NeuronCores that the check needs on trn2, if not its ranks")
+    config.addinivalue_line("markers", "minutes(n): about how long the check takes on trn2, for trncheck plan")
     if not _runs_conformance(config):
         return
     for variable in _OFFLINE:
@@ -46,6 +48,10 @@ def pytest_configure(config):
     from trncheck.conformance import check_fixtures
 
     config.pluginmanager.register(check_fixtures, "trncheck-check-fixtures")
+    if config.option.target == "trn2":
+        from trncheck.conformance.apart import Apart
+
+        config.pluginmanager.register(Apart(), "trncheck-apart")
     if not hasattr(config, "workerinput"):
         from trncheck.conformance.reporter import Reporter
 
@@ -71,7 +77,7 @@ def _settle_options(config):
     """Make ``auto`` a target and load the release, in every process of a run; UsageError where that cannot be."""
     from trncheck.conformance.environment import has_neuron_device
     from trncheck.conformance.expected_failures import in_force
-    from trncheck.fixtures.manifest import available_releases, load_release
+    from trncheck.fixtures.manifest import default_release, load_release
 
     option = config.option
     if option.target == "auto":
@@ -82,7 +88,7 @@ def _settle_options(config):
             "run on a trn2 instance with the Neuron driver, or use --target cpu"
         )
     try:
-        config.stash[RELEASE] = load_release(option.release or available_releases()[-1])
+        config.stash[RELEASE] = load_release(option.release or default_release())
         config.stash[KNOWN_FAILURES] = in_force(config.stash[RELEASE], option.target)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
@@ -134,7 +140,8 @@ def pytest_collection_modifyitems(config, items):
     of_level = [item for item in checks if within(level_of(item), config.option.level)]
     expected = {check_id(item): _is_required(item.iter_markers()) for item in of_level} | _left_out(config, checks)
     selected = [item for item in of_level if _is_selected(check_id(item), config.option.check)]
-    if problem := _bad_selection(config, expected, selected) or _bad_expected_failures(config, checks):
+    problem = _bad_selection(config, expected, selected) or _bad_expected_failures(config, checks)
+    if problem := problem or _no_cores(config, selected):
         if not hasattr(config, "workeroutput"):
             raise pytest.UsageError(problem)
         # xdist's controller says it, because it takes an error in a worker for a crash.
@@ -157,6 +164,15 @@ def _bad_selection(config, of_level: list[str], selected: list) -> str:
         return ""
     hint = ids.suggestion(config.option.check[0], {ids.name_of(id) for id in of_level})
     return f"no check of level {config.option.level} matches {', '.join(config.option.check)}{hint}"
+
+
+def _no_cores(config, selected: list) -> str:
+    """Why the NeuronCores that ``selected`` needs cannot be had, or nothing."""
+    if config.option.target != "trn2" or config.option.collectonly or not selected:
+        return ""
+    from trncheck.conformance.cores import obstacle
+
+    return obstacle(os.environ, selected)
 
 
 def _bad_expected_failures(config, checks) -> str:

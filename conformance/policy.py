@@ -24,6 +24,9 @@ def verdict(release: str, target: str, results: Collection[CheckResult], unselec
     Any failure decides against it. Nothing decides for it but every required check passed on the target itself, in a
     run of a whole level that came to its end; ``unselected`` checks of the level were left out by the user.
     """
+    gaps = [] if finished else ["The run was stopped before its end."]
+    if unselected:
+        gaps.append(f"{unselected} checks of this level were not selected.")
     failed = [result for result in results if result.outcome.is_failure]
     if failed:
         ran = sum(result.outcome is not Outcome.NOT_RUN for result in results)
@@ -33,12 +36,8 @@ def verdict(release: str, target: str, results: Collection[CheckResult], unselec
             else f"Neuron {release} must not be trusted"
         )
         headline = f"{says}: {len(failed)} of {ran} checks failed."
-        return Verdict(status=VerdictStatus.NOT_CONFORMANT, headline=headline, reasons=_failures(failed))
-    reasons = []
-    if not finished:
-        reasons.append("The run was stopped before its end.")
-    if unselected:
-        reasons.append(f"{unselected} checks of this level were not selected.")
+        return Verdict(status=VerdictStatus.NOT_CONFORMANT, headline=headline, reasons=[*_failures(failed), *gaps])
+    reasons = gaps
     if target == "cpu":
         reasons.append("This was a CPU: no Neuron device or compiler took part.")
     if target == Target.REHEARSAL:

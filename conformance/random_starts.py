@@ -6,10 +6,15 @@ import re
 
 from trncheck.conformance import bars
 from trncheck.conformance.cases import Case
-from trncheck.fixtures.geometry import INITIALIZER_RANGE, TINY
+from trncheck.fixtures.geometry import INITIALIZER_RANGE, TINY, Geometry
 
 # Standard deviation of a unit normal cut at 3 sigma, as the Transformers backend draws its head and tied embedding.
 _CUT_AT_3_SIGMA = 0.98658
+
+
+def head_std(path: str, geometry: Geometry) -> float:
+    """Standard deviation of the LM head by the scheme of ``path``: the published one, or the Transformers backend's."""
+    return _CUT_AT_3_SIGMA * geometry.hidden_size**-0.5 if path == "hf" else INITIALIZER_RANGE
 
 
 def matrices(weights: dict) -> dict:
@@ -42,7 +47,7 @@ def _sigma(name: str, case: Case) -> float:
         return INITIALIZER_RANGE
     geometry = TINY[case.model]
     if "lm_head" in name or ("embed_tokens" in name and geometry.tie_word_embeddings):
-        return _CUT_AT_3_SIGMA * geometry.hidden_size**-0.5
+        return head_std(case.path, geometry)
     if "embed_tokens" in name:
         return 1.0
     if re.search(r"o_proj|mlp\.(up|down)_proj", name):

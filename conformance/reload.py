@@ -1,7 +1,8 @@
 """Exported folders, loaded by stock Transformers in processes that have never seen torchtitan.
 
 ``python -m trncheck.conformance.reload`` imports Transformers once and forks a fresh child for every request, a JSON
-line on its standard input: ``{"folder", "out"}``. Each child reads batches from ``out`` and writes its finds there.
+line on its standard input: ``{"folder", "out"}``. Each child writes its finds to ``out``, and runs the batches that lie
+there.
 """
 
 import json
@@ -43,9 +44,10 @@ class Reloader:
     def __init__(self, scratch: Path):
         self._scratch = scratch
         self._done: dict[Path, Reloaded] = {}
+        self._keys: dict[Path, dict] = {}
 
     def __enter__(self):
-        environment = os.environ | {"PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
+        environment = os.environ | {"PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
         with (self._scratch / "reload.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "trncheck.conformance.reload"],
@@ -67,6 +69,14 @@ class Reloader:
             self._done[run.export] = self._ask(run)
         return self._done[run.export]
 
+    def keys(self, folder: Path) -> dict:
+        """Facts of loading ``folder`` alone: ``missing_keys``, ``unexpected_keys``, ``mismatched_keys`` and so on."""
+        if folder not in self._keys:
+            out = self._scratch / f"keys-{len(self._keys):03}"
+            out.mkdir()
+            self._keys[folder] = self._request(folder, out)
+        return self._keys[folder]
+
     def _ask(self, run) -> Reloaded:
         from safetensors.torch import save_file
 
@@ -74,14 +84,17 @@ class Reloader:
         out.mkdir()
         save_file(run.final_batch(), out / "batch.safetensors")
         save_file(run.batch(1), out / "first_batch.safetensors")
-        self._process.stdin.write(json.dumps({"folder": str(run.export), "out": str(out)}) + "\n")
+        return Reloaded(out, self._request(run.export, out))
+
+    def _request(self, folder: Path, out: Path) -> dict:
+        self._process.stdin.write(json.dumps({"folder": str(folder), "out": str(out)}) + "\n")
         self._process.stdin.flush()
         if not self._process.stdout.readline():
             raise RunFailed(f"the fresh process died; see {self._scratch / 'reload.log'}")
         facts = json.loads((out / "reload.json").read_text())
         if error := facts.get("error"):
-            raise RunFailed(f"stock Transformers cannot load {run.export}: {error}")
-        return Reloaded(out, facts)
+            raise RunFailed(f"stock Transformers cannot load {folder}: {error}")
+        return facts
 
 
 def _serve() -> None:
@@ -125,21 +138,23 @@ def _look(folder: Path, out: Path) -> dict:
     model, report = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
     dtypes = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in model.parameters()})
     head, embedding = model.get_output_embeddings().weight, model.get_input_embeddings().weight
-    save_file(file_named(model), out / "weights.safetensors")
-    with torch.no_grad():
-        logits, _ = forward(model, load_file(out / "batch.safetensors"))
-        _, first_loss = forward(model, load_file(out / "first_batch.safetensors"))
-    save_file({"logits": logits.float().contiguous()}, out / "logits.safetensors")
-    return {
+    facts = {
         **{key: sorted(map(str, report[key])) for key in ("missing_keys", "unexpected_keys", "mismatched_keys")},
         "error_messages": [str(message) for message in report.get("error_msgs", [])],
         "class": type(model).__name__,
         "dtypes": dtypes,
         "tied": head.data_ptr() == embedding.data_ptr(),
-        "first_loss": first_loss.item(),
         "vocabulary": len(AutoTokenizer.from_pretrained(folder)),
         "vocab_size": model.config.vocab_size,
     }
+    if not (out / "batch.safetensors").exists():
+        return facts
+    save_file(file_named(model), out / "weights.safetensors")
+    with torch.no_grad():
+        logits, _ = forward(model, load_file(out / "batch.safetensors"))
+        _, first_loss = forward(model, load_file(out / "first_batch.safetensors"))
+    save_file({"logits": logits.float().contiguous()}, out / "logits.safetensors")
+    return facts | {"first_loss": first_loss.item()}
 
 
 if __name__ == "__main__":

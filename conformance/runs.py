@@ -216,7 +216,7 @@ class RunBook:
         from trncheck.trainers.stock import inspect_stock
 
         folder = self._folder(f"{config}-stock")
-        launch.fork_ranks(inspect_stock, (config, folder, folder / "stock.json"), 1, folder)
+        launch.run_rank(inspect_stock, (config, folder, folder / "stock.json"), folder, self._launcher)
         return json.loads((folder / "stock.json").read_text())
 
     @once

@@ -303,7 +303,8 @@ def _hold_step(judge, runs, layout, reference=None):
     if layout.mesh:
         judge.equal("mesh", run.mesh, dict(layout.mesh))
     gap = abs(run.losses[0] - reference.losses[0])
-    judge.at_most("|difference of loss|", gap, bars.STEP1_LOSS, unit="nat", elements=ROWS * SEQ_LEN)
+    ulp = bars.ulp(reference.losses[0])
+    judge.at_most("|difference of loss|", gap, bars.STEP1_LOSS, unit="nat", elements=ROWS * SEQ_LEN, ulp=ulp)
     _hold_groups(judge, "gradient", run.gradients(1), reference.gradients)
     return run
 

@@ -32,7 +32,8 @@ def test_published_start(judge, runs, case):
     """
     loss, expected = runs.published(case).losses[0], runs.reference(case.model).losses[0]
     judge.report("step-1 loss of plain Transformers", expected, unit="nat")
-    judge.at_most("|difference of step-1 loss|", abs(loss - expected), bars.STEP1_LOSS, unit="nat", elements=_TOKENS)
+    gap, ulp = abs(loss - expected), bars.ulp(expected)
+    judge.at_most("|difference of step-1 loss|", gap, bars.STEP1_LOSS, unit="nat", elements=_TOKENS, ulp=ulp)
     judge.at_most("step-1 loss", loss, bars.far_from_random(corpus.VOCABULARY), unit="nat", elements=_TOKENS)
 
 

@@ -65,8 +65,8 @@ def test_logits(judge, runs, case):
     """
     got, want = runs.published(case).logits(1), runs.reference(case.model).logits
     judge.equal("shape", tuple(got.shape), tuple(want.shape))
-    largest = (got - want).abs().max().item()
-    judge.at_most("largest |difference|", largest, bars.logits(want.abs().max().item()), elements=want.numel())
+    off, most = (got - want).abs().max().item(), want.abs().max().item()
+    judge.at_most("largest |difference|", off, bars.logits(most), elements=want.numel(), ulp=bars.ulp(most))
     _say_where(judge, runs, case)
 
 
@@ -154,7 +154,8 @@ def test_trajectory(judge, runs, case):
     judge.equal("steps", len(run.losses), len(reference.losses))
     gaps = [abs(a - b) for a, b in zip(run.losses, reference.losses, strict=False)]
     worst = max(gaps, key=lambda gap: (math.isnan(gap), gap))
-    judge.at_most("largest |difference of loss|", worst, bars.TRAJECTORY, unit="nat", elements=len(gaps))
+    ulp = bars.ulp(max(reference.losses))
+    judge.at_most("largest |difference of loss|", worst, bars.TRAJECTORY, unit="nat", elements=len(gaps), ulp=ulp)
     _say_where(judge, runs, case)
     if case.level == "smoke":
         _draw(judge, case, run, reference)

@@ -1,14 +1,14 @@
 """One way to make a torch operator of a function that launches a kernel; for this kit's operators and for others."""
 
 import functools
-import importlib
-import importlib.util
 import inspect
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+
+from trncheck.neuron import device as neuron
 
 
 def define(
@@ -50,7 +50,7 @@ def define(
     def body(*args, **kwargs):
         return (fake if _has_fake((*args, *kwargs.values())) else function)(*args, **kwargs)
 
-    nki_op = _nki_op()
+    nki_op = neuron.nki_op()
     try:
         if nki_op:
             operator = nki_op(name, body, mutates_args={})
@@ -89,10 +89,3 @@ def _check_free(name: str, place: str) -> None:
 
 def _has_fake(args: tuple) -> bool:
     return any(isinstance(arg, torch.Tensor) and (isinstance(arg, FakeTensor) or arg.is_meta) for arg in args)
-
-
-def _nki_op() -> Callable | None:
-    """TorchNeuron's registration where it is installed; the XLA product of the same name does not have it."""
-    if importlib.util.find_spec("torch_neuronx") is None:
-        return None
-    return getattr(importlib.import_module("torch_neuronx"), "nki_op", None)

@@ -13,6 +13,7 @@ from types import ModuleType
 from trncheck.kernels import counters
 from trncheck.kernels.counters import observing
 from trncheck.kernels.simulator.modules import as_nki, official_nki
+from trncheck.neuron import device as neuron
 
 __all__ = ["cpu_backend", "importing", "launch", "lnc", "load", "observing"]
 
@@ -52,6 +53,7 @@ def launch(operator: str, direction: str, kernel, *args, cores: int | None = Non
         ValueError: Tensors that are not contiguous, a kernel that returns no tensor, or one that returns an argument
             which it has not written (known of the simulator alone); whatever the simulator refuses is an NkiError.
         RuntimeError: The simulator has executed no instruction on any core, so there is nothing to count.
+        KernelFailed: A device, or its compiler, has refused; one line that names the file with the whole text.
     """
     import torch
 
@@ -66,7 +68,7 @@ def launch(operator: str, direction: str, kernel, *args, cores: int | None = Non
         result, report = _simulate(kernel, cores, args, kwargs)
         backend = cpu_backend()
     else:
-        result = _on_device(kernel, cores, args, kwargs)
+        result = neuron.launch(kernel, cores, args, kwargs)
         backend = device
     done = counters.Launch(operator, direction, dtype, backend, cores, None)
     if report is not None:
@@ -144,9 +146,3 @@ def _orders(kernel, cores: int, args, kwargs) -> int:
 def _kind(value) -> str:
     """All of an argument that a kernel's control flow may depend on."""
     return f"{value.dtype} {tuple(value.shape)}" if hasattr(value, "shape") else repr(value)
-
-
-def _on_device(kernel, cores: int, args, kwargs):
-    import torch_neuronx
-
-    return torch_neuronx.wrap_nki(kernel)[cores](*args, **kwargs)

@@ -156,6 +156,32 @@ def qwen3_hf_4b_instruct_2507_nki_rope() -> TransformersTrainer.Config:
     return attach(qwen3_hf_4b_instruct_2507(), rope=True)
 
 
+def qwen3_native_4b_instruct_2507_corpus() -> NativeTrainer.Config:
+    """As all ``*_corpus`` of real size: the real training configuration on generated text, without downloads."""
+    return _on_corpus(qwen3_native_4b_instruct_2507())
+
+
+def qwen3_hf_4b_instruct_2507_corpus() -> TransformersTrainer.Config:
+    return _on_corpus(qwen3_hf_4b_instruct_2507())
+
+
+def qwen3_moe_30b_a3b_4layers_64experts_corpus() -> NativeTrainer.Config:
+    return _on_corpus(qwen3_moe_30b_a3b_4layers_64experts())
+
+
+def qwen3_moe_nki_30b_a3b_4layers_64experts_nki_rope_corpus() -> NativeTrainer.Config:
+    return _on_corpus(qwen3_moe_nki_30b_a3b_4layers_64experts_nki_rope())
+
+
+def _on_corpus(config):
+    """Rows of 1,024 tokens; what a run of a few steps needs is recorded."""
+    config.dataloader = CorpusDataLoader.Config()
+    config.lr_scheduler = LRSchedulersContainer.Config(warmup_steps=2)
+    config.training.seq_len = 1024
+    config.record.enable = True
+    return config
+
+
 def _tiny_native_spec(name: str) -> ModelSpec:
     return native.model_spec(name, TINY[name])
 

@@ -1,12 +1,14 @@
 """One rank's work, from the command line's flags to the end of training."""
 
 import io
+import os
 import re
 import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
+from trncheck.neuron import leases
 from trncheck.trainers.fidelity import check_config_json, check_head
 
 FAILURE_MARK = "trncheck train: failed"
@@ -20,6 +22,12 @@ def main(flags: list[str]) -> int:
     # `python -m` puts the working folder first; in a checkout its `kernels` would shadow the package Transformers uses.
     here = Path.cwd()
     sys.path[:] = [entry for entry in sys.path if Path(entry or here) != here]
+    try:
+        if leases.on_device(os.environ):
+            leases.enter(os.environ)  # before a framework is imported, which may read the list of cores
+    except ValueError as error:
+        _say(error)
+        return 2
     try:
         train(flags)
     except ValueError:
@@ -44,7 +52,7 @@ def train(flags: list[str]) -> None:
         trainer = config.build()
         trainer.train()
     except (Exception, CheckpointException) as error:
-        print(f"{FAILURE_MARK} {time.time():.3f} {_in_one_line(error)}", file=sys.stderr, flush=True)
+        _say(error)
         raise
     finally:
         if trainer:
@@ -78,6 +86,10 @@ def config_names() -> list[str]:
     from trncheck.trainers import config_registry
 
     return sorted(name for name in vars(config_registry) if name.startswith("qwen3_"))
+
+
+def _say(error: BaseException) -> None:
+    print(f"{FAILURE_MARK} {time.time():.3f} {_in_one_line(error)}", file=sys.stderr, flush=True)
 
 
 def _in_one_line(error: BaseException) -> str:

@@ -4,8 +4,11 @@ Forking takes about a second where torchrun takes ten, and keeps the caller's pr
 Transformers, switches off the garbage collector and more, all of which ends with its ranks.
 """
 
+import functools
+import importlib
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.forkserver
 import os
 import signal
 import subprocess
@@ -18,9 +21,16 @@ from typing import Literal
 
 import psutil
 
+from trncheck.neuron import settings
+from trncheck.neuron.machine import device_files
+from trncheck.trainers import torchrun
 from trncheck.trainers.errors import RunFailed
 from trncheck.trainers.job import FAILURE_MARK, train
 from trncheck.trainers.record import RunRecord
+from trncheck.trainers.torchrun import Rendezvous
+
+_WARM = ("config_registry", "describe", "reference", "stock")
+"""Modules with all that children need."""
 
 
 def run(
@@ -31,36 +41,57 @@ def run(
     world_size: int = 1,
     launcher: Literal["fork", "torchrun"] = "fork",
     timeout: float = 300,
+    meeting: Rendezvous | None = None,
 ) -> RunRecord:
     """Train ``--config config`` with torchtitan ``flags`` on ``world_size`` ranks of this machine.
 
-    ``fork`` needs a device that survives it (a CPU), and sets this process' torch to one thread; ``torchrun`` works
-    everywhere. Raises RunFailed with the first failing rank's exception, also after ``timeout`` seconds.
+    ``fork`` trains on the CPU, and sets this process' torch to one thread. ``torchrun`` takes the device, gives each
+    rank a NeuronCore of its own, for which it waits, and takes part in a job of several machines where ``meeting`` says
+    so; these share the dump folder. Raises RunFailed with the first failing rank's exception, also after ``timeout``
+    seconds, and ValueError where this process may not use a core for each rank.
     """
+    assert launcher == "torchrun" or not meeting, "forked ranks are of one machine"
     dump_folder = Path(dump_folder)
     dump_folder.mkdir(parents=True, exist_ok=True)
     flags = ["--config", config, "--dump_folder", str(dump_folder), *flags]
     if launcher == "torchrun":
-        _torchrun(flags, world_size, dump_folder, timeout)
+        _torchrun(flags, world_size, dump_folder, timeout, meeting)
     else:
         fork_ranks(train, (flags,), world_size, dump_folder, timeout)
-    return RunRecord(dump_folder, world_size)
+    return RunRecord(dump_folder, world_size * (meeting.nodes if meeting else 1))
 
 
 def fork_ranks(function: Callable, arguments: tuple, world_size: int, log_folder: Path, timeout: float = 300) -> None:
     """Run ``function`` in ``world_size`` forked children with the environment that torchrun gives its ranks."""
-    with _rendezvous(world_size) as environment:
-        ranks = [environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(world_size)]
+    with _rendezvous(world_size) as ranks:
         fork([(function, arguments, rank) for rank in ranks], log_folder, timeout)
 
 
-def fork(calls: Sequence[tuple[Callable, tuple, dict[str, str]]], log_folder: Path, timeout: float = 300) -> None:
-    """Run each ``(function, arguments, environment)`` in a forked child, output to ``log_folder/rank<i>.log``.
+def run_rank(function: Callable, arguments: tuple, log_folder: Path, launcher: Literal["fork", "torchrun"]) -> None:
+    """Run ``function`` as the only rank of its world: forked on the CPU, or fresh with a NeuronCore."""
+    if launcher == "fork":
+        fork_ranks(function, arguments, 1, log_folder)
+        return
+    environment = environment_of_ranks(log_folder)
+    with (
+        _rendezvous(1) as (rank,),
+        torchrun.with_cores(environment, 1) as environment,
+        _environment(environment | rank),
+    ):
+        # Its environment is there from the start, because it imports torch before it gets to its call.
+        _run_children(multiprocessing.get_context("spawn"), [(function, arguments, {})], log_folder, timeout=300)
 
+
+def fork(calls: Sequence[tuple[Callable, tuple, dict[str, str]]], log_folder: Path, timeout: float = 300) -> None:
+    """Run each ``(function, arguments, environment)`` in a child on the CPU, output to ``log_folder/rank<i>.log``.
+
+    Children are forked from this process or, where this has a device, which no fork survives, from one without.
     Raises RunFailed as soon as one child fails; the others are ended then.
     """
-    warm_up()
-    context = multiprocessing.get_context("fork")
+    _run_children(_forking(), calls, log_folder, timeout)
+
+
+def _run_children(context, calls: Sequence[tuple[Callable, tuple, dict[str, str]]], log_folder: Path, timeout: float):
     logs = [log_folder / f"rank{i}.log" for i in range(len(calls))]
     children = [
         context.Process(target=_child, args=(*call, log), daemon=True) for call, log in zip(calls, logs, strict=True)
@@ -88,7 +119,8 @@ def warm_up() -> None:
     import torch
 
     torch.set_num_threads(1)
-    from trncheck.trainers import config_registry, describe, reference, stock  # noqa: F401
+    for name in _WARM:
+        importlib.import_module(f"trncheck.trainers.{name}")
 
 
 def _child(function: Callable, arguments: tuple, environment: dict[str, str], log: Path) -> None:
@@ -101,6 +133,36 @@ def _child(function: Callable, arguments: tuple, environment: dict[str, str], lo
     function(*arguments)
 
 
+@contextmanager
+def _environment(variables: dict[str, str]):
+    """Set ``variables`` for a process that starts inside, and no longer."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@functools.cache
+def _forking():
+    """What forks children that compute on the CPU: this process, or where it has a device a server without."""
+    from trncheck.trainers.devices import DEVICE_TYPE
+
+    if DEVICE_TYPE == "cpu":
+        warm_up()
+        return multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([f"trncheck.trainers.{name}" for name in _WARM])
+    with _environment({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}):
+        multiprocessing.forkserver.ensure_running()
+    return context
+
+
 def _await(children, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     for child in children:
@@ -109,11 +171,11 @@ def _await(children, seconds: float) -> None:
 
 @contextmanager
 def _rendezvous(world_size: int):
-    """Environment of the ranks, around a store that this process serves, so that no port has to be guessed."""
+    """Environment of each rank, around a store that this process serves, so that no port has to be guessed."""
     from torch.distributed import TCPStore
 
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    yield {
+    shared = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(store.port),
         "WORLD_SIZE": str(world_size),
@@ -121,17 +183,27 @@ def _rendezvous(world_size: int):
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCHELASTIC_RESTART_COUNT": "0",
     }
+    yield [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(world_size)]
     del store
 
 
-def _torchrun(flags: list[str], world_size: int, dump_folder: Path, timeout: float) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(world_size)]
-    log = dump_folder / "torchrun.log"
-    environment = os.environ | {"PYTHONSAFEPATH": "1"}
-    environment.setdefault("OMP_NUM_THREADS", "1")
-    with log.open("wb") as file:
+def environment_of_ranks(dump_folder: Path) -> dict[str, str]:
+    """This process' environment and what a torchrun of the trainer sets beside it, where the user has not.
+
+    On a machine with Neuron devices that is every variable that a run does not leave to its default.
+    """
+    environment = {"OMP_NUM_THREADS": "1"} | os.environ | {"PYTHONSAFEPATH": "1"}
+    if device_files():
+        environment |= settings.explicit(environment, dump_folder)
+    return environment
+
+
+def _torchrun(flags: list[str], world_size: int, dump_folder: Path, timeout: float, meeting: Rendezvous | None) -> None:
+    log = dump_folder / (f"torchrun-{meeting.node_rank}.log" if meeting else "torchrun.log")
+    environment = environment_of_ranks(dump_folder)
+    with log.open("wb") as file, torchrun.with_cores(environment, world_size) as environment:
         process = subprocess.Popen(
-            [*command, "-m", "trncheck.trainers", *flags], stdout=file, stderr=subprocess.STDOUT, env=environment
+            torchrun.command(world_size, flags, meeting), stdout=file, stderr=subprocess.STDOUT, env=environment
         )
         try:
             status = process.wait(timeout)

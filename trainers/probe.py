@@ -17,6 +17,7 @@ from trncheck.fixtures.geometry import Geometry
 from trncheck.trainers import formulas
 from trncheck.trainers.describe import build, runs_transformers
 from trncheck.trainers.facts import adapter_facts, facts_of, initial_deviations
+from trncheck.trainers.substitutes import attend_with_dense_masks
 
 DOCUMENTS = (5, 11)
 """Lengths of the documents in the row that attention is given."""
@@ -56,10 +57,8 @@ def probe(config_name: str, assets: Path, geometry: Geometry, names: list[str], 
     formulas of ``geometry`` in fp64, ``<part>.formula``: attention, feed_forward, routing, and ``rotary`` (cosines
     beside sines at ``positions``, also built while bfloat16 is the default dtype, and of bfloat16 heads).
     """
-    from trncheck.trainers import cpu
-
-    # Layer 0 is computed on the host, which needs the CPU's masks whatever the device is.
-    config, model = build(config_name, assets, change=cpu.adapt)
+    # Layer 0 is computed on the host, whatever the device is, and FlexAttention is not for a CPU.
+    config, model = build(config_name, assets, change=attend_with_dense_masks)
     torch.manual_seed(0)
     facts = facts_of(config, model)
     facts |= {"adapter": adapter_facts(config, model, names), "initial_deviations": initial_deviations(config, model)}

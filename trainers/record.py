@@ -6,10 +6,12 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import torch
 from safetensors.torch import load_file
 
+from trncheck.neuron.device import Fallbacks, Memory
 from trncheck.trainers.activations import Activation
 from trncheck.trainers.activations import load as load_activations
 
@@ -25,6 +27,22 @@ class Step:
     """Hash of the global batch (inputs, positions, labels), the same for every number of ranks."""
     kernel_counts: dict[str, int]
     """Executions of kernels by ``operator direction dtype backend``, over all ranks; empty without kernels."""
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What a run was made with; of rank 0."""
+
+    device: str
+    """``cpu``, ``neuron`` or ``cuda``"""
+    device_name: str
+    """As the device calls itself."""
+    attention: str
+    """That of the model: ``FlexAttention`` as torchtitan has it, or what stood in for it (see ``substitutes``)."""
+    substitutes: dict[str, str]
+    """What the device got instead of what torchtitan asks for, by subject (attention, reductions), and why."""
+    mesh: dict[str, int]
+    """Mesh dimensions larger than 1 that the parameters lay on, by size, e.g. ``{"ep": 2, "fsdp": 2}``."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +83,54 @@ class RunRecord:
         return times.diff().median().item() if len(times) > 1 else float("nan")
 
     @cached_property
+    def memory(self) -> Memory:
+        """Largest peaks of one rank in one logged step."""
+        entries = [entry for rank in range(self.world_size) for entry in self._entries(rank)]
+        noted = [Memory(**entry["memory"]) for entry in entries if "memory" in entry]
+        peaks = ([getattr(one, name) for one in noted] for name in ("peak", "reserved_peak"))
+        why_not = next((one.why_not for one in noted if one.why_not), "" if noted else "no step was logged")
+        return Memory(*(max(peak) if peak and None not in peak else None for peak in peaks), why_not)
+
+    @cached_property
+    def operators(self) -> Fallbacks:
+        """Operators that ran on the device, and on the CPU instead, in the steps of any rank."""
+        noted = [Fallbacks(**execution["operators"]) for execution in self._executions]
+        executed, fallen_back = (
+            tuple(sorted({name for one in noted for name in getattr(one, which)}))
+            for which in ("executed", "fallen_back")
+        )
+        why_not = next((one.why_not for one in noted if not one.measurable), "")
+        return Fallbacks(not why_not, executed, fallen_back, why_not)
+
+    @cached_property
+    def compiled(self) -> tuple[list[int] | None, str]:
+        """Most that one rank compiled in each step, and an empty text; or None, and why that is not known."""
+        if why_not := next((one["compiled_why_not"] for one in self._executions if one["compiled"] is None), ""):
+            return None, why_not
+        return [max(counts) for counts in zip(*(one["compiled"] for one in self._executions), strict=True)], ""
+
+    @property
+    def backends(self) -> list[str]:
+        """Backend of the process group, by rank."""
+        return [one["backend"] for one in self._executions]
+
+    @property
+    def cores(self) -> list[str]:
+        """NeuronCores that each rank could see; empty where it was not told."""
+        return [one["core"] for one in self._executions]
+
+    @cached_property
+    def circumstances(self) -> Circumstances:
+        return Circumstances(**json.loads((self.folder / "record" / "run.json").read_text()))
+
+    @property
     def mesh(self) -> dict[str, int]:
-        """Mesh dimensions larger than 1 that the parameters lay on, by size, e.g. ``{"ep": 2, "fsdp": 2}``."""
-        return json.loads((self.folder / "record" / "mesh.json").read_text())
+        return self.circumstances.mesh
+
+    def poisoned(self, when: Literal["drawn", "loaded"]) -> list[str]:
+        """Parameters and buffers that a rank had not written by then; of a run with ``--record.poison``."""
+        files = [self.folder / "record" / f"poison-{when}-rank{rank}.json" for rank in range(self.world_size)]
+        return sorted({name for file in files for name in json.loads(file.read_text())})
 
     def batch(self, step: int) -> dict[str, torch.Tensor]:
         """``input``, ``positions`` and ``labels`` of the global batch, int64 (B, L)."""
@@ -104,6 +167,11 @@ class RunRecord:
         if not exports:
             raise FileNotFoundError(f"{self.folder} holds no exported model")
         return max((path.parent for path in exports), key=lambda folder: int(folder.name.removeprefix("step-")))
+
+    @cached_property
+    def _executions(self) -> list[dict]:
+        files = [self.folder / "record" / f"execution-rank{rank}.json" for rank in range(self.world_size)]
+        return [json.loads(file.read_text()) for file in files]
 
     def _entries(self, rank: int) -> list[dict]:
         lines = (self.folder / "record" / f"steps-rank{rank}.jsonl").read_text().splitlines()

@@ -1,10 +1,14 @@
 """What a run writes down about itself, below ``<dump_folder>/record``; ``record`` reads it back."""
 
+from trncheck.trainers.devices import DEVICE_TYPE  # sets the device before torchtitan reads it
+
+# isort: split
 import hashlib
 import json
+import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -12,7 +16,10 @@ import torch.distributed
 from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor
 
+from trncheck.neuron import device
+from trncheck.trainers import poison
 from trncheck.trainers.activations import Activations
+from trncheck.trainers.substitutes import attention_of
 
 
 @dataclass(kw_only=True, slots=True)
@@ -38,6 +45,10 @@ class RecordConfig:
     final_logits: bool = False
     """Run the last micro-batch through the finished model once more, and keep both."""
 
+    poison: bool = False
+    """Let fresh memory hold NaN, and keep the names of what holds it when weights are drawn, and when they are loaded.
+    """
+
 
 class Recorder:
     """Writes the record of one rank. Gathering is collective: every rank calls every method."""
@@ -55,15 +66,34 @@ class Recorder:
         self._listen_to_metrics(trainer.metrics_processor)
         self._last_call: tuple = ()
         self._activations = Activations(trainer.model_parts) if config.activations else None
+        self.note_poison("drawn")
         if config.logit_steps or config.final_logits:
             trainer.model_parts[-1].register_forward_hook(self._note_forward, with_kwargs=True)
+
+    def note_poison(self, when: str) -> None:
+        """What is still unwritten, if fresh memory holds NaN."""
+        if self._config.poison:
+            file = self._folder / f"poison-{when}-rank{self._rank}.json"
+            poison.note(local_tensors(self._trainer.model_parts), file)
 
     def note_start(self) -> None:
         """After loading, before the first step."""
         if self._rank == 0:
-            (self._folder / "mesh.json").write_text(json.dumps(mesh_sizes(self._trainer.model_parts)) + "\n")
+            (self._folder / "run.json").write_text(json.dumps(self._circumstances(), indent=2) + "\n")
         if 0 in self._config.weight_steps and self._trainer.step == 0:
             self._save(named_weights(self._trainer), "weights", 0)
+        device.clear_fallbacks()
+        self._compilations = device.Compilations()
+
+    def _circumstances(self) -> dict:
+        trainer = self._trainer
+        return {
+            "device": DEVICE_TYPE,
+            "device_name": trainer.metrics_processor.device_memory_monitor.device_name,
+            "attention": attention_of(trainer.model_parts),
+            "substitutes": trainer.substitutes,
+            "mesh": mesh_sizes(trainer.model_parts),
+        }
 
     def note_batch(self, input_dict: dict[str, torch.Tensor], labels: torch.Tensor) -> None:
         self._micro_batches.append((input_dict, labels))
@@ -71,6 +101,9 @@ class Recorder:
     def note_step(self) -> None:
         """After the optimizer's step; gradients are still there."""
         step = self._trainer.step
+        self._compilations.end_step()
+        if step >= self._trainer.config.training.steps:
+            self._note_execution()
         rows = [row for inputs, labels in self._micro_batches for row in _row_hashes(inputs, labels)]
         entry = {"step": step, "time": time.time(), "rows": rows, **self._logged}
         entry["kernel_counts"] = self._trainer.kernel_counts
@@ -90,6 +123,13 @@ class Recorder:
         self._logits.clear()
         self._logged = {}
 
+    def _note_execution(self) -> None:
+        """What ran where in all steps, and what was compiled in which; before anything of the record runs."""
+        compiled, why_not = self._compilations.by_step()
+        noted = {"operators": asdict(device.fallbacks()), "compiled": compiled, "compiled_why_not": why_not}
+        noted |= {"backend": torch.distributed.get_backend(), "core": os.environ.get("NEURON_RT_VISIBLE_CORES", "")}
+        (self._folder / f"execution-rank{self._rank}.json").write_text(json.dumps(noted) + "\n")
+
     @torch.no_grad()
     def note_end(self) -> None:
         """After the last step and its checkpoint."""
@@ -105,6 +145,7 @@ class Recorder:
         def listen(step, global_avg_loss, global_max_loss, grad_norm, extra_metrics=None):
             rates = {name: value for name, value in (extra_metrics or {}).items() if name.startswith("lr/")}
             self._logged = {"loss": global_avg_loss, "grad_norm": grad_norm, "lr": max(rates.values())}
+            self._logged["memory"] = asdict(device.memory())  # before torchtitan resets the peak
             log(step, global_avg_loss, global_max_loss, grad_norm, extra_metrics)
 
         metrics_processor.log = listen

@@ -44,6 +44,19 @@ def train_plainly(model_folder: Path, batches: Sequence[Path], rates: Sequence[f
     (out / "losses.json").write_text(json.dumps(losses))
 
 
+@torch.no_grad()
+def loss_plainly(model_folder: Path, batch: Path, out: Path) -> None:
+    """Write the same model's mean loss over the labels of a batch to ``out`` as JSON, row by row to save memory."""
+    model, columns = _load(model_folder), load_file(batch)
+    losses, counts = [], []
+    for row in range(len(columns["labels"])):
+        one = {name: tensor[row : row + 1] for name, tensor in columns.items()}
+        losses.append(forward(model, one)[1].item())
+        counts.append(int((one["labels"] != IGNORE_INDEX).sum()))
+    weighted = sum(loss * count for loss, count in zip(losses, counts, strict=True) if count)
+    out.write_text(json.dumps(weighted / sum(counts)))
+
+
 def record_plainly(model_folder: Path, batch: Path, out: Path) -> None:
     """Write what leaves each module of the same model, and its gradient, to ``out/activations.safetensors``."""
     model = _load(model_folder)

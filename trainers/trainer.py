@@ -15,6 +15,8 @@ import torch.distributed
 from torchtitan.experiments.transformers_modeling_backend.trainer import HFTransformerTrainer
 from torchtitan.trainer import Trainer
 
+from trncheck.neuron.device import DEVICE
+from trncheck.trainers import poison, torch213
 from trncheck.trainers.export import complete_export
 from trncheck.trainers.kernels import Executions, KernelConfig, asked, attach, check_attached
 from trncheck.trainers.recorder import RecordConfig, Recorder, local_tensors
@@ -25,16 +27,29 @@ class _Checked:
 
     def __init__(self, config):
         check_dump_folder(config)
+        self.substitutes: dict[str, str] = {}
+        """What the device gets instead of what torchtitan asks for, by subject, and why."""
+        torch213.adapt(config)
         if DEVICE_TYPE == "cpu":
             from trncheck.trainers import cpu
 
-            cpu.adapt(config)
+            self.substitutes = cpu.adapt(config)
         attach(config)
         operators = asked(config)
+        if config.record.poison:
+            poison.fill_fresh_memory(DEVICE_TYPE)
         super().__init__(config)
         check_attached(self.model_parts, operators)
         self._executions = Executions(operators)
         self.recorder = Recorder(self, config.record) if config.record.enable else None
+
+    def init_distributed(self):
+        parallel_dims = super().init_distributed()
+        if DEVICE_TYPE == DEVICE:
+            from trncheck.trainers import neuron
+
+            self.substitutes = neuron.adapt(self.config)  # tries things on the device, so not earlier
+        return parallel_dims
 
     def post_dataloading_process(self, input_dict, labels):
         if self.recorder:
@@ -68,6 +83,8 @@ class _Checked:
             )
 
     def _check_loaded(self):
+        if self.recorder:
+            self.recorder.note_poison("loaded")
         for name, tensor in local_tensors(self.model_parts):
             if tensor.is_floating_point() and (bad := int((~tensor.isfinite()).sum())):
                 raise ValueError(f"{name} holds {bad} non-finite values before step {self.step + 1}")

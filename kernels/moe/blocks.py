@@ -43,3 +43,23 @@ def plan_blocks(
     last_N = torch.where(used_N, end_row_E[expert_N].clamp(max=num_rows), 0)
     row_of_slot_S = torch.where(row_NB < last_N[:, None], row_NB, num_rows).reshape(-1)
     return row_of_slot_S.to(torch.int32), expert_N[:, None]
+
+
+def plan_sums(expert_of_block_N1: torch.Tensor, num_experts: int) -> torch.Tensor:
+    """To which expert's gradients each block adds, if one core has the first half of the blocks and one the second.
+
+    Where the halves meet, both can hold the same expert: what the second adds to it goes to a spare expert,
+    ``num_experts``. So does what unused blocks of the second half add, which is zero: they pass for expert 0, which is
+    the first half's.
+
+    Args:
+        expert_of_block_N1: As ``plan_blocks`` gives it, sorted but for the unused blocks at its end.
+        num_experts: E.
+
+    Returns:
+        int32, (N, 1), values from 0 to E.
+    """
+    half = expert_of_block_N1.shape[0] // 2
+    first_N1, second_N1 = expert_of_block_N1[:half], expert_of_block_N1[half:]
+    is_shared_N1 = (second_N1 == first_N1[-1:]) | (second_N1 == 0)
+    return torch.cat([first_N1, second_N1.masked_fill(is_shared_N1, num_experts)])

@@ -20,6 +20,7 @@ from trncheck.kernels.moe.tiles import (
     scatter_rows,
     spans,
     transpose,
+    transpose_into,
     zero_rows,
 )
 
@@ -76,7 +77,7 @@ def _times_transposed(aT_KP, weights_EMK, expert):
             wT_KM = nl.ndarray((k.stop - k.start, wide.stop - wide.start), dtype=weights_EMK.dtype, buffer=nl.sbuf)
             for m in spans(wide.stop - wide.start, ROWS):
                 w_MK = load_weights(weights_EMK, expert, slice(wide.start + m.start, wide.start + m.stop), k)
-                nisa.tensor_copy(wT_KM[:, m], transpose(w_MK))
+                transpose_into(wT_KM[:, m], w_MK)
             nisa.nc_matmul(sum_PM, stationary=aT_KP[index], moving=wT_KM)
         nisa.tensor_copy(product_PM[:, wide], sum_PM)
     return product_PM

@@ -3,7 +3,7 @@
 import torch
 
 from trncheck.kernels import runtime
-from trncheck.kernels.moe.blocks import plan_blocks
+from trncheck.kernels.moe.blocks import plan_blocks, plan_sums
 from trncheck.kernels.operators import define
 
 EXPERTS = "trncheck::experts"
@@ -101,14 +101,18 @@ def _backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     if len(x_RD) == 0:
         return tuple(part.new_zeros(part.shape) for part in (x_RD, w1_EFD, w2_EDF, w3_EFD))
+    row_of_slot_S, expert_of_block_N1 = plan_blocks(num_tokens_per_expert_E, len(x_RD))
     dx_RD, *dw = runtime.launch(
         EXPERTS,
         "backward",
         runtime.load("trncheck.kernels.moe.backward").experts_backward,
         *(part.contiguous() for part in (dout_RD, x_RD, gate_RF, up_RF, w1_EFD, w2_EDF, w3_EFD)),
-        *plan_blocks(num_tokens_per_expert_E, len(x_RD)),
+        row_of_slot_S,
+        expert_of_block_N1,
+        plan_sums(expert_of_block_N1, len(w1_EFD)),
     )
-    return dx_RD, *(gradient.to(w1_EFD.dtype) for gradient in dw)  # summed in fp32, rounded here and only here
+    # Summed in fp32, rounded here and only here; the kernel's last expert is none.
+    return dx_RD, *(gradient[:-1].to(w1_EFD.dtype) for gradient in dw)
 
 
 def _gradients(dout_RD, x_RD, gate_RF, up_RF, num_tokens_per_expert_E, w1_EFD, w2_EDF, w3_EFD):

@@ -86,8 +86,14 @@ def _of_expert(weights_EMK, expert, m, k):
 def transpose(tile_PF):
     """A tile of at most 128 x 128 transposed, in SBUF."""
     partitions, free = tile_PF.shape
+    result_FP = nl.ndarray((free, partitions), dtype=tile_PF.dtype, buffer=nl.sbuf)
+    transpose_into(result_FP, tile_PF)
+    return result_FP
+
+
+def transpose_into(result_FP, tile_PF):
+    """Write the transpose of a tile of at most 128 x 128 to SBUF."""
+    partitions, free = tile_PF.shape
     moved_FP = nl.ndarray((free, partitions), dtype=tile_PF.dtype, buffer=nl.psum)
     nisa.nc_transpose(moved_FP, tile_PF)
-    result_FP = nl.ndarray((free, partitions), dtype=tile_PF.dtype, buffer=nl.sbuf)
     nisa.tensor_copy(result_FP, moved_FP)
-    return result_FP

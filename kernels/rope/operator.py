@@ -1,9 +1,10 @@
 """The operators ``trncheck::rope`` and ``trncheck::rope_backward``: rotary embedding by an NKI kernel."""
 
+import contextlib
 import functools
 import importlib.metadata
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -16,6 +17,7 @@ TILE = 128
 """Positions that one core handles at a time."""
 
 _NKILIB = "nkilib.core.embeddings.rope_hf"
+_OWN = "trncheck.kernels.rope.kernel"
 
 
 def rope(q_BHSD: torch.Tensor, k_BHSD: torch.Tensor, cache_BSC: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -123,11 +125,23 @@ _rope_backward = define(f"{ROPE}_backward", _backward, fake=_outputs)
 _rope = define(ROPE, _forward, fake=_outputs, backward=_gradient, setup_context=_setup_context)
 
 
+@contextlib.contextmanager
+def own_kernel() -> Iterator[None]:
+    """Inside the context the kit's kernel runs, also where nkilib has one."""
+    global _provided
+    before, own = _provided, (runtime.load(_OWN).rope_hf, "trncheck")
+    _provided = lambda: own  # noqa: E731
+    try:
+        yield
+    finally:
+        _provided = before
+
+
 @functools.cache
 def _provided() -> tuple[Callable, str]:
     if _nkilib_has_rope():
         return runtime.load(_NKILIB).rope_hf, f"nkilib {_nkilib_version()}"
-    return runtime.load("trncheck.kernels.rope.kernel").rope_hf, "trncheck"
+    return runtime.load(_OWN).rope_hf, "trncheck"
 
 
 def _nkilib_has_rope() -> bool:

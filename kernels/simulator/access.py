@@ -15,30 +15,29 @@ Taint = np.ndarray | None
 
 def read(tensor: NkiTensor, operand: str) -> tuple[np.ndarray, Taint]:
     """Values of ``tensor`` in their storage dtype (a view), and their taint."""
-    storage, core = tensor.storage, current()
-    storage.touch(core)
-    offset = start(tensor)
-    values = _view(storage, tensor, offset)
-    if storage.state is None:
-        return values, None
-    return values, taint_of(_state(storage, tensor, offset), tensor, operand)
+    values, state = _reach(tensor)
+    return values, None if state is None else taint_of(state, tensor, operand)
 
 
 def read_where(tensor: NkiTensor, operand: str, chosen: np.ndarray) -> tuple[np.ndarray, Taint]:
     """``read`` of the ``chosen`` elements: what the others hold is of no consequence."""
-    storage, core = tensor.storage, current()
-    storage.touch(core)
-    offset = start(tensor)
-    values = _view(storage, tensor, offset)
-    if storage.state is None:
+    values, state = _reach(tensor)
+    if state is None:
         return values, None
-    state = np.where(chosen.reshape(tensor.shape), _state(storage, tensor, offset), WRITTEN)
+    state = np.where(chosen.reshape(tensor.shape), state, WRITTEN)
     return values, taint_of(state, tensor, operand)
+
+
+def _reach(tensor: NkiTensor) -> tuple[np.ndarray, np.ndarray | None]:
+    tensor.storage.touch(current())
+    return peek(tensor)
 
 
 def peek(tensor: NkiTensor) -> tuple[np.ndarray, np.ndarray | None]:
     """Values and states of ``tensor`` as they are, without any judgement."""
-    storage, offset = tensor.storage, start(tensor)
+    storage, offset = tensor.storage, tensor.offset if tensor.indirect_by is None else start(tensor)
+    if storage.fresh:
+        storage.settle()
     state = None if storage.state is None else _state(storage, tensor, offset)
     return _view(storage, tensor, offset), state
 
@@ -57,52 +56,63 @@ def read_like(tensor: NkiTensor, operand: str, shape: tuple[int, ...]) -> tuple[
 
 def write(tensor: NkiTensor, values: np.ndarray, taint: Taint = None) -> None:
     """Round ``values`` into ``tensor``; shapes may differ as long as their row-major order agrees."""
-    storage, core = tensor.storage, current()
-    storage.touch(core)
-    storage.claim()
-    offset = start(tensor)
-    view = _view(storage, tensor, offset)
+    view, offset = _target(tensor, taint)
     if values.dtype != view.dtype:
         values = rounded(values, tensor.dtype)
     view[...] = values if values.shape == view.shape else values.reshape(view.shape)
     mark(tensor, offset, taint)
 
 
+def fill(tensor: NkiTensor, value: np.ndarray) -> None:
+    """Write one value of ``tensor``'s own dtype into all of its elements."""
+    view, offset = _target(tensor, None)
+    view[...] = value
+    mark(tensor, offset)
+
+
 def write_result(tensor: NkiTensor, function, operands: tuple, taint: Taint = None) -> None:
     """Write ``function(*operands)``; a ufunc computes straight into fp32 memory (and copes with operands there)."""
-    storage = tensor.storage
-    if type(function) is not np.ufunc or tensor.dtype != "float32" or storage.dtype != "float32":
-        with np.errstate(all="ignore"):
-            values = function(*operands)
-        write(tensor, values, taint)
+    if type(function) is not np.ufunc or tensor.dtype != "float32" or tensor.storage.dtype != "float32":
+        write(tensor, function(*operands), taint)
         return
-    storage.touch(current())
-    storage.claim()
-    offset = start(tensor)
-    with np.errstate(all="ignore"):
-        function(*operands, out=_view(storage, tensor, offset))
+    view, offset = _target(tensor, taint)
+    function(*operands, out=view)
     mark(tensor, offset, taint)
 
 
 def write_where(tensor: NkiTensor, chosen: np.ndarray, values: np.ndarray, taint: Taint = None) -> None:
     """Round ``values`` into the ``chosen`` elements of ``tensor``; the others stay as they are, or stay unwritten."""
     storage = tensor.storage
-    storage.touch(current())
-    storage.claim()
-    offset = start(tensor)
-    view = _view(storage, tensor, offset)
+    if storage.fresh:
+        storage.settle()
+    view, offset = _target(tensor, taint)
     view[...] = np.where(chosen, rounded(values, tensor.dtype), view)
-    if storage.opened is not None:
+    if storage.opened is not False:
         opened = mask(storage, tensor, offset)
         opened[...] = opened & ~chosen
     if storage.state is None:
         if taint is None or not taint[chosen].any():
             return
-        storage.state = np.full(storage.data.size, WRITTEN, np.uint16)
+        storage.state = np.full(storage.size, WRITTEN, np.uint16)
     index = covering(tensor, offset)[chosen]
     storage.missing -= np.unique(index[storage.state[index] == UNWRITTEN]).size
     storage.state[index] = WRITTEN if taint is None else np.maximum(taint, WRITTEN)[chosen]
     storage.forget_if_clean()
+
+
+def _target(tensor: NkiTensor, taint: Taint) -> tuple[np.ndarray, int]:
+    """The memory that ``tensor`` is about to be written to, and where in its storage it starts."""
+    storage = tensor.storage
+    storage.touch(current())
+    offset = tensor.offset if tensor.indirect_by is None else start(tensor)
+    if storage.fresh:
+        if taint is None and _is_whole(tensor, offset):
+            storage.fresh = False
+        else:
+            storage.settle()
+    if not storage.dirty:
+        storage.claim()
+    return _view(storage, tensor, offset), offset
 
 
 def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
@@ -125,8 +135,11 @@ def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
 
 def mark(tensor: NkiTensor, offset: int, taint: Taint = None) -> None:
     """Note that ``tensor`` was written, by anything but a matmul."""
+    storage = tensor.storage
+    if storage.state is None and taint is None and storage.opened is False:
+        return
     _mark(tensor, offset, taint)
-    if tensor.storage.awaited:
+    if storage.awaited:
         note_late(tensor.storage)
 
 
@@ -143,12 +156,12 @@ def note_late(storage: Storage) -> None:
 
 def _mark(tensor: NkiTensor, offset: int, taint: Taint) -> None:
     storage = tensor.storage
-    if storage.opened is not None:
-        mask(storage, tensor, offset)[...] = False
+    if storage.opened is not False:
+        note_opened(tensor, offset, False)
     if storage.state is None:
         if taint is None or not taint.any():
             return
-        storage.state = np.full(storage.data.size, WRITTEN, np.uint16)
+        storage.state = np.full(storage.size, WRITTEN, np.uint16)
     if taint is not None:
         taint = np.maximum(taint, WRITTEN).reshape(tensor.shape)
     elif _is_whole(tensor, offset):
@@ -166,13 +179,17 @@ def _mark(tensor: NkiTensor, offset: int, taint: Taint) -> None:
 
 def _is_whole(tensor: NkiTensor, offset: int) -> bool:
     """Whether ``tensor`` is all of its storage, in its order."""
+    storage = tensor.storage
+    if offset != 0 or tensor.dtype != storage.dtype:
+        return False
+    if tensor.shape == storage.shape and tensor.strides == storage.strides:
+        return True
     expected = 1
     for size, stride in zip(reversed(tensor.shape), reversed(tensor.strides), strict=True):
         if stride != expected and size != 1:
             return False
         expected *= size
-    storage = tensor.storage
-    return offset == 0 and expected == storage.data.size and tensor.dtype == storage.dtype
+    return expected == storage.size
 
 
 def start(tensor: NkiTensor) -> int:
@@ -187,8 +204,8 @@ def start(tensor: NkiTensor) -> int:
         raise NkiError(f"scalar offset {index} is outside the {by.limit} entries of {tensor.storage!r}")
     offset, storage = tensor.offset + index * by.scale, tensor.storage
     old, new = dtypes.itemsize(storage.dtype), dtypes.itemsize(tensor.dtype)
-    spans = [(n - 1) * max(0, s) for n, s in zip(tensor.shape, tensor.strides, strict=True)]
-    last, limit = offset + sum(spans), storage.data.size * old // new
+    spans = [(n - 1) * s if s > 0 else 0 for n, s in zip(tensor.shape, tensor.strides, strict=True)]
+    last, limit = offset + sum(spans), storage.size * old // new
     if storage.buffer.on_chip and last < limit:
         limit = storage.free * old // new
         last = offset % limit + sum(spans[1:])
@@ -242,11 +259,35 @@ def combine(*taints: Taint) -> Taint:
 
 def mask(storage: Storage, tensor: NkiTensor, offset: int) -> np.ndarray:
     """The part of a PSUM storage's accumulation mask that ``tensor`` covers."""
-    return np.ndarray(tensor.shape, bool, storage.opened, offset, tensor.strides)
+    return np.ndarray(tensor.shape, bool, storage.mask(), offset, tensor.strides)
+
+
+def opened(tensor: NkiTensor, offset: int) -> bool | np.ndarray:
+    """Which elements a matmul has written and nothing else since: True for all, False for none, or a mask."""
+    storage = tensor.storage
+    if isinstance(storage.opened, bool):
+        return storage.opened
+    part = mask(storage, tensor, offset)
+    return True if part.all() else part.copy() if part.any() else False
+
+
+def note_opened(tensor: NkiTensor, offset: int, value: bool) -> None:
+    """Note whether it was a matmul that has written ``tensor``."""
+    storage = tensor.storage
+    if _is_whole(tensor, offset):
+        storage.opened = value
+    elif storage.opened is not value:
+        mask(storage, tensor, offset)[...] = value
 
 
 def _view(storage: Storage, tensor: NkiTensor, offset: int) -> np.ndarray:
-    dtype = storage.data.dtype if tensor.dtype == storage.dtype else dtypes.stored(tensor.dtype)
+    whole = storage.whole
+    if tensor.dtype == storage.dtype:
+        if offset == 0 and tensor.strides == storage.strides and tensor.shape == storage.shape:
+            return whole
+        dtype = whole.dtype
+    else:
+        dtype = dtypes.stored(tensor.dtype)
     size = dtype.itemsize
     return np.ndarray(
         tensor.shape, dtype, storage.bytes, offset * size, tuple([stride * size for stride in tensor.strides])

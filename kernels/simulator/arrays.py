@@ -43,21 +43,19 @@ def to_tensor(values: np.ndarray, name: str, degree: int) -> NkiTensor:
     dtype = values.dtype.name
     if dtype not in dtypes.NAMES:
         raise NkiError(f"argument {name!r} is {dtype}, which Trainium does not have; convert it first")
-    data = values.astype(dtypes.stored(dtype), copy=False).reshape(-1)
+    data = np.ascontiguousarray(values.astype(dtypes.stored(dtype), copy=False))
     buffer = Buffer.shared_hbm if degree == 2 else Buffer.hbm
-    strides = [1] * values.ndim
-    for dim in range(values.ndim - 2, -1, -1):
-        strides[dim] = strides[dim + 1] * values.shape[dim + 1]
-    return NkiTensor(Storage(values.shape, dtype, buffer, name, data), values.shape, strides, 0, dtype)
+    storage = Storage(values.shape, dtype, buffer, name, data)
+    return NkiTensor(storage, storage.shape, storage.strides, 0, dtype)
 
 
 def values_of(tensor: NkiTensor) -> np.ndarray:
     """The values of an HBM tensor in its own dtype."""
     storage = tensor.storage
-    size = storage.data.itemsize
+    size = storage.whole.itemsize
     view = np.ndarray(
         tensor.shape,
-        storage.data.dtype,
+        storage.whole.dtype,
         storage.bytes,
         tensor.offset * size,
         tuple(stride * size for stride in tensor.strides),

@@ -4,23 +4,38 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 
+from trncheck.kernels.simulator.places import Place, place
 from trncheck.kernels.simulator.platform import Platform
 
-_active = threading.local()
+
+class _Active(threading.local):
+    core: "Core | None" = None
 
 
-@dataclass(eq=False)
+_active = _Active()
+
+
+@dataclass(eq=False, slots=True)
 class Lifetime:
     """From the first to the last instruction that touches one on-chip tensor."""
 
     buffer: str
     partition_bytes: int
-    what: str
-    """Shape and dtype."""
-    line: str
-    """``file:line`` of the allocation, and of the call of the helper function that makes it."""
+    shape: tuple[int, ...]
+    dtype: str
+    place: Place
     first: int = -1
     last: int = -1
+
+    @property
+    def what(self) -> str:
+        """Shape and dtype."""
+        return f"{list(self.shape)} {self.dtype}"
+
+    @property
+    def line(self) -> str:
+        """``file:line`` of the allocation, and of the call of the helper function that makes it."""
+        return self.place.line + self.place.called_from
 
 
 @dataclass(eq=False)
@@ -33,6 +48,8 @@ class Core:
     has_grid: bool
     platform: Platform
     shared: "SharedMemory"
+    precise: bool = True
+    """Whether low precision is stored as such."""
     scheduler: object = None
     executed: Counter = field(default_factory=Counter)
     clock: int = 0
@@ -53,9 +70,7 @@ class Core:
         self.executed[instruction] += 1
 
     def warn(self, text: str) -> None:
-        from trncheck.kernels.simulator.errors import kernel_line
-
-        self.warnings[f"{kernel_line()}: {self.instruction + ': ' if self.instruction else ''}{text}"] = None
+        self.warnings[f"{place().line}: {self.instruction + ': ' if self.instruction else ''}{text}"] = None
 
 
 @dataclass(eq=False)
@@ -76,12 +91,12 @@ def activate(core: Core | None) -> None:
 
 
 def active() -> Core | None:
-    return getattr(_active, "core", None)
+    return _active.core
 
 
 def current() -> Core:
     """The core that executes; RuntimeError outside of a launch."""
-    core = active()
+    core = _active.core
     if core is None:
         raise RuntimeError("NKI instructions execute inside a kernel only: call it through nki.simulate or kernel[lnc]")
     return core

@@ -6,6 +6,8 @@ from functools import cache
 import ml_dtypes
 import numpy as np
 
+from trncheck.kernels.simulator.core import active
+
 _STORED = {
     "float32": np.float32,
     "tfloat32": np.float32,
@@ -28,7 +30,7 @@ _STORED = {
 NAMES = tuple(_STORED)
 PACKED = ("float4_e2m1fn_x4", "float8_e4m3fn_x4", "float8_e5m2_x4")
 """Trainium3's packed dtypes: kernels compare with their names, tensors of them are refused."""
-FLOATS = tuple(name for name in NAMES if "float" in name)
+FLOATS = frozenset(name for name in NAMES if "float" in name)
 _ALIASES = {"bool_": "bool", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -55,13 +57,25 @@ def is_float(name: str) -> bool:
 
 
 def precise() -> bool:
-    """Whether low precision is stored as such; ``NKI_PRECISE_FP=0`` keeps it in fp32, to tell rounding from errors."""
+    """Whether low precision is stored as such; ``NKI_PRECISE_FP=0`` keeps it in fp32, to tell rounding from errors.
+
+    The variable counts as it was when the launch began.
+    """
+    core = active()
+    return core.precise if core is not None else asked_precise()
+
+
+def asked_precise() -> bool:
+    """What the environment says now."""
     return os.environ.get("NKI_PRECISE_FP", "1") != "0"
 
 
 def stored(name: str) -> np.dtype:
     """The NumPy dtype that holds an NKI dtype."""
-    return np.dtype(np.float32) if is_float(name) and not precise() else _stored(name)
+    return _stored(name) if name not in FLOATS or precise() else _F32
+
+
+_F32 = np.dtype(np.float32)
 
 
 @cache
@@ -83,8 +97,7 @@ def cast(values: np.ndarray, name: str) -> np.ndarray:
     if name == "bool":
         return values != 0
     if is_float(name):
-        with np.errstate(over="ignore", invalid="ignore"):
-            return values.astype(np.float32, copy=False).astype(target)
+        return values.astype(np.float32, copy=False).astype(target)
     if values.dtype.kind in "iub" and np.can_cast(values.dtype, target):
         return values.astype(target)
     # 2**31 - 1 is no fp32 number, so the limits are applied in fp64.

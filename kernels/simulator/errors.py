@@ -1,14 +1,11 @@
 """The simulator's error and its warning: lines that say where in the kernel, which instruction, and what is wrong."""
 
-import os
-import sys
 from pathlib import Path
 
 import numpy as np
 
-_HERE = str(Path(__file__).parent)
-_STARTS = ("_execute", "_run_core")
-"""The simulator's functions that call a kernel."""
+from trncheck.kernels.simulator.places import HERE, place
+
 _NUMPY = str(Path(np.__file__).parent)
 
 
@@ -35,25 +32,12 @@ class NkiWarning(UserWarning):
 
 def kernel_line() -> str:
     """``file:line`` of the innermost frame that is not the simulator's own."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
-        frame = frame.f_back
-    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return place().line
 
 
 def called_from() -> str:
     """``, called from file:line`` where ``kernel_line`` is in a helper function of the kernel's; else empty."""
-    frame, here = sys._getframe(1), kernel_line()
-    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
-        frame = frame.f_back
-    while frame is not None:
-        frame = frame.f_back
-        if frame is None or (frame.f_code.co_filename.startswith(_HERE) and frame.f_code.co_name in _STARTS):
-            return ""
-        line = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
-        if not frame.f_code.co_filename.startswith(_HERE) and line != here:  # a comprehension is a frame, too
-            return f", called from {line}"
-    return ""
+    return place().called_from
 
 
 def location_of(error: BaseException) -> str:
@@ -61,7 +45,7 @@ def location_of(error: BaseException) -> str:
     line, traceback = "", error.__traceback__
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
-        if not file.startswith((_HERE, _NUMPY)):
+        if not file.startswith((HERE, _NUMPY)):
             line = f"{Path(file).name}:{traceback.tb_lineno}"
         traceback = traceback.tb_next
     return line

@@ -89,14 +89,14 @@ def _choose(tensor: NkiTensor, operand: str, skip: bool) -> tuple[NkiTensor, np.
     spans = [(count - 1) * step for count, step in zip(tensor.shape[1:], tensor.strides[1:], strict=True)]
     low = tensor.offset + sum(span for span in spans if span < 0)
     high = tensor.offset + sum(span for span in spans if span > 0)
-    size = storage.data.size * dtypes.itemsize(storage.dtype) // dtypes.itemsize(tensor.dtype)
+    size = storage.size * dtypes.itemsize(storage.dtype) // dtypes.itemsize(tensor.dtype)
     if by.scale:
         first, end = max(0, -(low // by.scale)), min(by.limit, (size - 1 - high) // by.scale + 1)
     else:
         first, end = 0, by.limit if low >= 0 and high < size else 0
-    inside = (rows >= first) & (rows < end)
     kept = None
-    if not inside.all():
+    if rows.min() < first or rows.max() >= end:
+        inside = (rows >= first) & (rows < end)
         if not skip:
             at = int(np.argmin(inside))
             raise NkiError(
@@ -121,7 +121,7 @@ def _put(window: NkiTensor, at: np.ndarray, part, values: np.ndarray, taint: Tai
     if state is None:
         if taint is None or not (taint > WRITTEN).any():
             return
-        storage.state = np.full(storage.data.size, WRITTEN, np.uint16)
+        storage.state = np.full(storage.size, WRITTEN, np.uint16)
         state = access.peek(window)[1]
     mark = WRITTEN if taint is None else taint
     if state.base is None:  # a copy, because the view's dtype has another size than the storage's

@@ -28,7 +28,7 @@ bool_ = "bool"
 
 def ndarray(shape, dtype, buffer=sbuf, name="", address=None) -> NkiTensor:
     """An uninitialised tensor. On chip the first dimension is the partition; shared HBM is one tensor for all cores."""
-    shape = tuple(int(size) for size in shape)
+    shape = tuple(map(int, shape))
     dtype = dtypes.dtype_name(dtype)
     if not isinstance(buffer, Buffer):
         raise NkiError(f"nl.ndarray: buffer {buffer!r} is not a buffer; use nl.sbuf, nl.psum, nl.shared_hbm ...")
@@ -37,8 +37,7 @@ def ndarray(shape, dtype, buffer=sbuf, name="", address=None) -> NkiTensor:
     if buffer.on_chip:
         _check_on_chip(shape, dtype, buffer, address)
     storage = _shared(shape, dtype, name) if buffer is Buffer.shared_hbm else Storage(shape, dtype, buffer, name or "")
-    strides = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
-    return NkiTensor(storage, shape, strides, 0, dtype)
+    return NkiTensor(storage, storage.shape, storage.strides, 0, dtype)
 
 
 def _check_on_chip(shape, dtype, buffer: Buffer, address) -> None:
@@ -52,7 +51,7 @@ def _check_on_chip(shape, dtype, buffer: Buffer, address) -> None:
     capacity = limits.sbuf_bytes if buffer is Buffer.sbuf else limits.psum_bytes
     needed = math.prod(shape[1:]) * dtypes.itemsize(dtype)
     offset = address[1] if address is not None and len(address) == 2 else 0
-    if buffer is Buffer.psum and offset % limits.bank_bytes:
+    if offset and buffer is Buffer.psum and offset % limits.bank_bytes:
         raise NkiError(f"nl.ndarray: PSUM address {address} must be a multiple of {limits.bank_bytes} bytes")
     if offset + needed > capacity:
         raise NkiError(

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trncheck.kernels.simulator import arrays
+import numpy as np
+
+from trncheck.kernels.simulator import arrays, dtypes
 from trncheck.kernels.simulator.blas import one_thread
 from trncheck.kernels.simulator.core import Core, SharedMemory, activate, active, peak
 from trncheck.kernels.simulator.errors import NkiError, NkiWarning, kernel_line, location_of
@@ -158,7 +160,8 @@ def _place(kernel: Kernel) -> str:
 
 def _execute(kernel: Kernel, arguments: dict, inputs: dict, degree: int, order: tuple[int, int], strict: bool):
     shared = SharedMemory()
-    cores = [Core(index, degree, kernel.degree is not None, platform(), shared) for index in range(degree)]
+    has_grid, precise = kernel.degree is not None, dtypes.asked_precise()
+    cores = [Core(index, degree, has_grid, platform(), shared, precise) for index in range(degree)]
     tensors = {name: arrays.to_tensor(values, name, degree) for name, values in inputs.items()}
     parameters = inspect.signature(kernel.function).parameters
     call = _call(kernel.function, parameters, arguments | tensors)
@@ -195,7 +198,12 @@ def _call(function: Callable, parameters, arguments: dict) -> Callable:
             keyword[name] = value
         else:
             positional.append(value)
-    return lambda: function(*positional, **keyword)
+
+    def call():
+        with np.errstate(all="ignore"):  # what overflows shows in the outputs; here, because each thread has its own
+            return function(*positional, **keyword)
+
+    return call
 
 
 def _report(cores: list[Core]) -> Report:

@@ -26,10 +26,10 @@ def access_pattern(
     pairs = [tuple(pair) for pair in pattern]
     if not 1 <= len(pairs) <= MAX_DIMS or any(len(pair) != 2 or pair[1] < 1 for pair in pairs):
         raise NkiError(f"pattern {pattern} must be 1 to {MAX_DIMS} pairs of step and positive count")
-    shape, strides = [count for _, count in pairs], [step for step, _ in pairs]
+    strides, shape = zip(*pairs, strict=True)
     storage = tensor.storage
     name = dtypes.dtype_name(dtype) if dtype is not None else tensor.dtype
-    old, new = dtypes.itemsize(storage.dtype), dtypes.itemsize(name)
+    old, new = (1, 1) if name == storage.dtype else (dtypes.itemsize(storage.dtype), dtypes.itemsize(name))
     if name != tensor.dtype:
         refuse_without_bytes(tensor.dtype, name)
     start = tensor.offset if offset is None else offset
@@ -37,9 +37,8 @@ def access_pattern(
         _check_partitions(tensor, pairs, start, storage.free * old // new)
     by = _indirection(tensor, scalar_offset, vector_offset, indirect_dim, shape, name)
     if by is None or not by.vector:
-        low = start + sum(min(0, step * (count - 1)) for step, count in pairs)
-        high = start + sum(max(0, step * (count - 1)) for step, count in pairs)
-        if low < 0 or high >= math.prod(storage.shape) * old // new:
+        low, high = _reach(pairs, start)
+        if low < 0 or high >= storage.size * old // new:
             raise NkiError(f"pattern {pattern} with offset {start} reaches elements {low} to {high} of {storage!r}")
     return NkiTensor(storage, shape, strides, start, name, by)
 
@@ -51,15 +50,27 @@ def _check_partitions(tensor: NkiTensor, pairs, start: int, free: int) -> None:
     partition = start // free
     if partition + count > tensor.storage.shape[0]:
         raise NkiError(f"partitions {partition} to {partition + count - 1} of {tensor.storage!r}")
-    low = start % free + sum(min(0, step * (count - 1)) for step, count in pairs[1:])
-    high = start % free + sum(max(0, step * (count - 1)) for step, count in pairs[1:])
+    low, high = _reach(pairs[1:], start % free)
     if low < 0 or high >= free:
         raise NkiError(
             f"the pattern reaches elements {low} to {high} of a partition that has {free}: {tensor.storage!r}"
         )
 
 
+def _reach(pairs, start: int) -> tuple[int, int]:
+    """The lowest and the highest element that a pattern reaches from ``start``."""
+    low = high = start
+    for step, count in pairs:
+        if step < 0:
+            low += step * (count - 1)
+        else:
+            high += step * (count - 1)
+    return low, high
+
+
 def _indirection(tensor: NkiTensor, scalar, vector, dim: int, shape, dtype: str) -> Indirect | None:
+    if scalar is None and vector is None:
+        return None
     base = _base(tensor)
 
     def elements(count: int) -> int:
@@ -77,20 +88,19 @@ def _indirection(tensor: NkiTensor, scalar, vector, dim: int, shape, dtype: str)
         if shape[0] > vector.size or (columns == 1 and shape[0] != vector.size):
             raise NkiError(f"{vector.size} offsets for {shape[0]} rows of the pattern")
         return Indirect(vector, scale=elements(math.prod(base[1:])), limit=base[0], vector=True)
-    if scalar is not None:
-        if isinstance(scalar, NkiTensor) and (scalar.size != 1 or scalar.buffer is not Buffer.sbuf):
-            raise NkiError(f"scalar_offset must be an SBUF tensor of one element, or a register, not {scalar!r}")
-        if not isinstance(scalar, NkiTensor | Register):
-            raise NkiError(f"scalar_offset must be an SBUF tensor of one element, or a register, not {scalar!r}")
-        if not 0 <= dim < len(base):
-            raise NkiError(f"indirect_dim {dim} of {tensor.storage!r}")
-        return Indirect(scalar, scale=elements(math.prod(base[dim + 1 :])), limit=base[dim])
-    return None
+    is_element = isinstance(scalar, NkiTensor) and scalar.size == 1 and scalar.buffer is Buffer.sbuf
+    if not is_element and not isinstance(scalar, Register):
+        raise NkiError(f"scalar_offset must be an SBUF tensor of one element, or a register, not {scalar!r}")
+    if not 0 <= dim < len(base):
+        raise NkiError(f"indirect_dim {dim} of {tensor.storage!r}")
+    return Indirect(scalar, scale=elements(math.prod(base[dim + 1 :])), limit=base[dim])
 
 
 def _base(tensor: NkiTensor) -> tuple[int, ...]:
     """The shape whose rows an offset counts: the storage's, or what the whole of it has been reshaped to."""
     storage = tensor.storage
+    if tensor.shape is storage.shape:
+        return storage.shape
     step, row_major = 1, True
     for size, stride in zip(reversed(tensor.shape), reversed(tensor.strides), strict=True):
         row_major = row_major and (size == 1 or stride == step)

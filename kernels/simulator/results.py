@@ -86,6 +86,8 @@ def differences(one: Values, other: Values) -> str | None:
 
 def _check_written(kernel: str, key: str, tensor: NkiTensor, strict: bool) -> None:
     storage, core = tensor.storage, current()
+    if storage.fresh:
+        storage.settle()
     if storage.state is None:
         return
     state = storage.state.reshape(storage.shape)

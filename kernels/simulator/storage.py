@@ -7,7 +7,8 @@ import numpy as np
 
 from trncheck.kernels.simulator import dtypes
 from trncheck.kernels.simulator.core import Core, Lifetime, active
-from trncheck.kernels.simulator.errors import NkiError, called_from, kernel_line
+from trncheck.kernels.simulator.errors import NkiError
+from trncheck.kernels.simulator.places import place
 
 UNWRITTEN, WRITTEN, TAINT = 0, 1, 2
 """States of an element. From ``TAINT`` on: written, from memory that had never been; the origin is the rest."""
@@ -22,66 +23,90 @@ class Buffer(enum.Enum):
     private_hbm = "private_hbm"
     shared_hbm = "shared_hbm"
 
-    @property
-    def on_chip(self) -> bool:
-        return self in (Buffer.sbuf, Buffer.psum)
+    def __init__(self, name: str):
+        self.on_chip = name in ("sbuf", "psum")
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides, in elements, of a tensor without gaps."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
 
 
 class Storage:
-    """The memory of one tensor: ``data`` flat in row-major order, ``state`` of every element while not all is clean."""
+    """The memory of one tensor: ``whole`` in its shape, ``state`` of every element while not all is clean.
+
+    A tensor that nobody has written yet is ``fresh``: its memory holds nothing, and it has no states. The first write
+    mostly fills it all, and then needs none; any other access must ``settle`` it before.
+    """
 
     __slots__ = (
+        "_bytes",
         "awaited",
         "borrowed",
         "buffer",
-        "bytes",
-        "data",
         "dirty",
         "dtype",
         "filled",
         "free",
+        "fresh",
         "lifetime",
-        "line",
         "loops",
         "missing",
         "name",
         "opened",
+        "place",
         "shape",
+        "size",
         "state",
+        "strides",
+        "whole",
     )
 
     def __init__(self, shape: tuple[int, ...], dtype: str, buffer: Buffer, name: str = "", data=None):
         self.shape, self.dtype, self.buffer, self.name = shape, dtype, buffer, name
-        self.line = kernel_line()
+        self.place = place()
+        self.strides = row_major(shape)
         self.dirty = False
         """Whether an instruction has written here."""
         self.borrowed = data is not None
-        """Whether ``data`` is the caller's memory."""
-        size = math.prod(shape)
+        """Whether the memory is the caller's."""
+        self.size = size = math.prod(shape)
         self.free = size // shape[0] if shape[0] else 0
-        if data is None:
-            fill = np.nan if dtypes.is_float(dtype) else 4
-            self.data = np.full(size, fill, dtypes.stored(dtype))
-            self.state = np.zeros(size, np.uint16)
-            self.missing = size
-        else:
-            self.data, self.state, self.missing = data, None, 0
-        self.bytes = self.data.view(np.uint8)
-        """The memory of ``data``; NumPy takes no bfloat16 array as such."""
-        self.opened = np.zeros(size, bool) if buffer is Buffer.psum else None
-        """PSUM: whether a matmul has written the element, so that the next one adds."""
+        self.fresh = data is None
+        self.whole = np.empty(shape, dtypes.stored(dtype)) if data is None else data
+        self.state: np.ndarray | None = None
+        self.missing = 0
+        """Elements that are unwritten."""
+        self._bytes = None
+        self.opened: bool | np.ndarray = False
+        """Whether a matmul has written all, none or in a flat array each of the elements, so that the next one adds."""
         self.awaited: list[tuple[int, int, str]] = []
         """Elements that were read before they were written: index, the core that read, the origin."""
         self.filled: tuple[int, str] | None = None
         """PSUM: when and where memset has put something other than zeros here."""
         self.lifetime = None
-        core = active()
-        self.loops = core.loops if core is not None and buffer.on_chip else ()
+        self.loops = ()
         """The device loops in whose bodies this was allocated, on chip."""
-        if core is not None and buffer.on_chip:
-            bytes_ = self.free * dtypes.itemsize(dtype)
-            self.lifetime = Lifetime(buffer.value, bytes_, f"{list(shape)} {dtype}", self.line + called_from())
+        if buffer.on_chip and (core := active()) is not None:
+            self.loops = core.loops
+            self.lifetime = Lifetime(buffer.name, self.free * dtypes.itemsize(dtype), shape, dtype, self.place)
             core.lifetimes.append(self.lifetime)
+
+    @property
+    def line(self) -> str:
+        """``file:line`` of the allocation."""
+        return self.place.line
+
+    @property
+    def bytes(self) -> np.ndarray:
+        """The memory; NumPy takes no bfloat16 array as such."""
+        if self._bytes is None:
+            self._bytes = self.whole.reshape(-1).view(np.uint8)
+        return self._bytes
 
     def claim(self) -> None:
         """Note that an instruction is about to write here; memory of the caller is copied first."""
@@ -89,8 +114,19 @@ class Storage:
             return
         self.dirty = True
         if self.borrowed:
-            self.data = self.data.copy()
-            self.bytes = self.data.view(np.uint8)
+            self.whole, self._bytes = self.whole.copy(), None
+
+    def settle(self) -> None:
+        """Give every element the state of one that nobody wrote, and a value that shows."""
+        self.fresh = False
+        self.whole.fill(np.nan if dtypes.is_float(self.dtype) else 4)
+        self.state, self.missing = np.zeros(self.size, np.uint16), self.size
+
+    def mask(self) -> np.ndarray:
+        """``opened`` as an array."""
+        if isinstance(self.opened, bool):
+            self.opened = np.full(self.size, self.opened)
+        return self.opened
 
     def touch(self, core: Core) -> None:
         """Note that the current instruction uses this memory; NkiError where its loop has ended."""

@@ -9,6 +9,7 @@ from trncheck.kernels.simulator.errors import NkiError
 from trncheck.kernels.simulator.storage import Buffer, Storage
 
 MAX_DIMS = 5
+_ALL = slice(None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,29 +78,40 @@ class NkiTensor:
         return [[stride, size] for stride, size in zip(self.strides, self.shape, strict=True)]
 
     def __getitem__(self, key) -> "NkiTensor":
-        keys = list(key) if isinstance(key, tuple) else [key]
-        if Ellipsis in [k for k in keys if k is Ellipsis]:
-            at = next(i for i, k in enumerate(keys) if k is Ellipsis)
-            keys[at : at + 1] = [slice(None)] * (self.ndim - len(keys) + 1)
-        if len(keys) > self.ndim:
-            raise NkiError(f"{len(keys)} indices for {self.ndim} dimensions of {self!r}")
-        keys += [slice(None)] * (self.ndim - len(keys))
-        shape, strides, offset, integer = [], [], self.offset, []
-        for dim, k in enumerate(keys):
-            size, stride = self.shape[dim], self.strides[dim]
+        keys = self._keys(key)
+        # On chip the partition dimension stays and two dimensions at least; in HBM one.
+        on_chip = self.storage.buffer.on_chip
+        least, left = 2 if on_chip else 1, len(keys)
+        shape, strides, offset = [], [], self.offset
+        for dim, (k, size, stride) in enumerate(zip(keys, self.shape, self.strides, strict=True)):
             if isinstance(k, slice):
+                if k.start is None and k.stop is None and k.step is None and size:
+                    shape.append(size)
+                    strides.append(stride)
+                    continue
                 start, stop, step = _bounds(k, size, dim, self)
                 shape.append(-(-(stop - start) // step))
                 strides.append(stride * step)
                 offset += start * stride
-                integer.append(False)
             else:
                 offset += self._position(k, size, dim) * stride
+                if left > least and not (on_chip and dim == 0):
+                    left -= 1
+                    continue
                 shape.append(1)
                 strides.append(stride)
-                integer.append(True)
-        shape, strides = self._without_integers(shape, strides, integer)
         return self._derive(shape, strides, offset)
+
+    def _keys(self, key) -> list:
+        """One index for each dimension."""
+        keys, dims = list(key) if isinstance(key, tuple) else [key], len(self.shape)
+        for at, k in enumerate(keys):
+            if k is Ellipsis:
+                keys[at : at + 1] = [_ALL] * (dims - len(keys) + 1)
+                break
+        if len(keys) > dims:
+            raise NkiError(f"{len(keys)} indices for {dims} dimensions of {self!r}")
+        return keys + [_ALL] * (dims - len(keys))
 
     def _position(self, key, size: int, dim: int) -> int:
         try:
@@ -111,15 +123,6 @@ class NkiTensor:
         if not -size <= index < size:
             raise NkiError(f"index {index} is outside dimension {dim} of size {size} of {self!r}")
         return index % size
-
-    def _without_integers(self, shape, strides, integer):
-        # On chip the partition dimension stays and two dimensions at least; in HBM one.
-        least = 2 if self.on_chip else 1
-        droppable = [dim for dim, is_integer in enumerate(integer) if is_integer and not (self.on_chip and dim == 0)]
-        keep_one_more = max(0, least - (len(shape) - len(droppable)))
-        dropped = set(droppable[: len(droppable) - keep_one_more])
-        kept = [dim for dim in range(len(shape)) if dim not in dropped]
-        return [shape[dim] for dim in kept], [strides[dim] for dim in kept]
 
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> "NkiTensor":
         keys = [slice(None)] * self.ndim
@@ -244,9 +247,10 @@ class NkiTensor:
     def _derive(self, shape, strides, offset: int) -> "NkiTensor":
         if len(shape) > MAX_DIMS:
             raise NkiError(f"a view of {len(shape)} dimensions; at most {MAX_DIMS}")
-        if self.is_indirect and self.indirect_by.vector and (shape[0], strides[0]) != (self.shape[0], self.strides[0]):
+        by = self.indirect_by
+        if by is not None and by.vector and (shape[0], strides[0]) != (self.shape[0], self.strides[0]):
             raise NkiError(f"the rows of {list(self.shape)} are chosen by a vector; dimension 0 stays as it is")
-        return NkiTensor(self.storage, shape, strides, offset, self.dtype, self.indirect_by)
+        return NkiTensor(self.storage, shape, strides, offset, self.dtype, by)
 
     def _dim(self, dim: int) -> int:
         if not -self.ndim <= dim < self.ndim:
@@ -268,11 +272,17 @@ def _bounds(key: slice, size: int, dim: int, tensor: NkiTensor) -> tuple[int, in
     start = 0 if key.start is None else key.start
     stop = size if key.stop is None else key.stop
     step = 1 if key.step is None else key.step
-    try:
-        start, stop, step = (bound.__index__() for bound in (start, stop, step))
-    except (AttributeError, TypeError):
-        raise NkiError(f"slice {start!r}:{stop!r} of dimension {dim} needs ints; use .ap with scalar_offset") from None
-    start, stop = start + size * (start < 0), stop + size * (stop < 0)
+    if not type(start) is type(stop) is type(step) is int:
+        try:
+            start, stop, step = (bound.__index__() for bound in (start, stop, step))
+        except (AttributeError, TypeError):
+            raise NkiError(
+                f"slice {start!r}:{stop!r} of dimension {dim} needs ints; use .ap with scalar_offset"
+            ) from None
+    if start < 0:
+        start += size
+    if stop < 0:
+        stop += size
     if step < 1 or not 0 <= start < stop <= size:
         raise NkiError(
             f"slice {key.start}:{key.stop}:{step} of dimension {dim} is outside its size {size}, or empty: {tensor!r}"

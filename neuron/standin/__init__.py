@@ -1,1 +1,1 @@
-"""A stand-in for a Neuron machine that does its work on the CPU, so that code for trn2 can be rehearsed without one."""
+"""A stand-in for a Neuron device and its software, which computes on the CPU: to rehearse, never to judge."""

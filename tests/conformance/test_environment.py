@@ -2,18 +2,20 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from trncheck.conformance import environment
+from trncheck.neuron import host
 
 
 @pytest.fixture
 def dev(tmp_path, monkeypatch):
     """A /dev of its own."""
-    monkeypatch.setattr(environment, "Path", lambda path: tmp_path if path == "/dev" else Path(path))
-    return tmp_path
+    monkeypatch.setattr(host, "root", lambda: tmp_path)
+    monkeypatch.setattr(host, "output", lambda command: None)
+    (tmp_path / "dev").mkdir()
+    return tmp_path / "dev"
 
 
 @pytest.fixture
@@ -78,7 +80,8 @@ def test_neuron_devices_are_counted(dev):
     for number in range(16):
         (dev / f"neuron{number}").touch()
     assert environment.has_neuron_device()
-    assert environment.describe_environment().accelerator == "16 Neuron devices"
+    accelerator = environment.describe_environment().accelerator
+    assert accelerator.startswith("unknown instance type, 16 Neuron devices, unknown logical cores")
 
 
 def test_commit_of_a_clean_checkout(checkout, tmp_path):

@@ -34,12 +34,19 @@ def test_everything_passed_on_the_target_is_conformant():
 @pytest.mark.parametrize("outcome", sorted(FAILURES))
 @pytest.mark.parametrize("required", [True, False])
 @pytest.mark.parametrize("target", ["cpu", "trn2"])
-@pytest.mark.parametrize("how", [{}, {"unselected": 3}, {"finished": False}])
-def test_any_failure_decides_against_the_release(outcome, required, target, how):
+@pytest.mark.parametrize(
+    ("how", "gaps"),
+    [
+        ({}, []),
+        ({"unselected": 3}, ["3 checks of this level were not selected."]),
+        ({"finished": False}, ["The run was stopped before its end."]),
+    ],
+)
+def test_any_failure_decides_against_the_release_and_gaps_are_told(outcome, required, target, how, gaps):
     verdict = judge(result(), result(outcome, required=required, name="losses.finite"), target=target, **how)
     assert verdict.status is VerdictStatus.NOT_CONFORMANT
     assert verdict.headline == "Neuron 2.33.0 must not be trusted: 1 of 2 checks failed."
-    assert verdict.reasons == ["losses: 1 failed (losses.finite)"]
+    assert verdict.reasons == ["losses: 1 failed (losses.finite)", *gaps]
 
 
 def test_outcomes_that_fail_a_run():

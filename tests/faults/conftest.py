@@ -4,6 +4,8 @@ The function runs in a child that is forked from this process, which has importe
 it likes, and the conformance suite then runs the one check. Nothing leaks back.
 """
 
+import gc
+import importlib
 import multiprocessing
 import os
 import sys
@@ -11,14 +13,22 @@ from pathlib import Path
 
 import pytest
 
+_NEEDLESS = ("cacheprovider", "xdist", "hypothesispytest", "timeout")
+"""Plugins that have no part in a conformance run."""
+
 
 @pytest.fixture(scope="session")
 def published():
     """The published weights, trained before any fault is planted, so that none of them gets into the cache."""
+    from trncheck.conformance import plugin
     from trncheck.trainers import launch, published
 
     launch.warm_up()
-    return [published.published_folder(model) for model in published.CONFIGS]
+    for file in (*plugin.HERE.glob("*.py"), *plugin.HERE.parent.glob("reports/*.py")):
+        importlib.import_module(f"trncheck.{file.parent.name}.{file.stem}")
+    folders = [published.published_folder(model) for model in published.CONFIGS]
+    gc.freeze()  # what is here now needs no looking through in every child
+    return folders
 
 
 @pytest.fixture
@@ -46,7 +56,8 @@ def _run_checks(checks: list[str], plant, folder: Path) -> None:
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
     plant()
     selection = [argument for check in checks for argument in ("--check", check)]
-    isolated = ["-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider", "-p", "no:xdist"]
+    without = [argument for name in _NEEDLESS for argument in ("-p", f"no:{name}")]
+    isolated = ["-c", os.devnull, "--rootdir", str(folder), "--assert=plain", *without]
     where = ["--results", str(folder / "results"), "--basetemp", str(folder / "runs")]
     level = "full" if any(check.startswith("losses.full_size") for check in checks) else "standard"
     pytest.main(

@@ -31,30 +31,30 @@ def test_positions_not_restarted():
 
 @fault("fidelity.documents[hf-dense-tied-1r]", "first document, other document")
 def test_mask_leaks_across_documents():
-    from trncheck.trainers import cpu
+    from trncheck.trainers import substitutes
 
     def causal(_original, block_mask, batch, length, device):
         return torch.ones(batch, 1, length, length, dtype=torch.bool, device=device).tril()
 
-    _wrap(cpu, "dense_mask", causal)
+    _wrap(substitutes, "dense_mask", causal)
 
 
 @fault("fidelity.documents[nki-moe-1r]", "document, before it")
 def test_mask_shows_the_next_token():
-    from trncheck.trainers import cpu
+    from trncheck.trainers import substitutes
 
     def one_more(original, *args):
         mask = original(*args)
         return mask | mask.roll(-1, dims=-2)
 
-    _wrap(cpu, "dense_mask", one_more)
+    _wrap(substitutes, "dense_mask", one_more)
 
 
 @fault("fidelity.documents[native-dense-tied-1r]", "document, behind it")
 def test_tokens_see_only_their_neighbour():
-    from trncheck.trainers import cpu
+    from trncheck.trainers import substitutes
 
-    _wrap(cpu, "dense_mask", lambda original, *args: original(*args).triu(-1))
+    _wrap(substitutes, "dense_mask", lambda original, *args: original(*args).triu(-1))
 
 
 # --- tied heads

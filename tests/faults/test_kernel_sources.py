@@ -155,7 +155,7 @@ def test_forward_without_barrier():
 
 @fault("kernels.gradient[experts]", "comes from memory that was never written")
 def test_backward_without_barrier():
-    _edit(BACKWARD, "nisa.core_barrier(parts_RD[0], (0, 1))", "pass")
+    _edit(BACKWARD, "nisa.core_barrier(dx_RD, (0, 1))", "pass")
 
 
 # --- experts, forward
@@ -300,20 +300,32 @@ def test_gradient_of_w2_from_the_last_block_alone():
     _edit(TILES, add, "nisa.tensor_copy(sum_MK, product_MK)")
 
 
-@fault("kernels.gradient[experts]", "gradient of x_RD, relative error")
-def test_gradient_of_rows_from_one_core_alone():
-    _edit(BACKWARD, "for part_RD in parts_RD[1:]:", "for part_RD in parts_RD[2:]:")
+@fault("kernels.gradient[experts]", "busy expert float32, LNC 1, gradient of w1_EFD, relative error")
+def test_gradient_of_weights_from_one_core_alone():
+    _edit(BACKWARD, "_add_spare(sums_EMK, shared, core, count)", "pass", shape="busy expert")
 
 
-@fault("kernels.gradient[experts]", "experts_backward: output 1[0, 46, 0] was never written")
-def test_last_column_of_an_odd_hidden_size_left_out():
-    _edit(BACKWARD, "share = -(-hidden // count)", "share = hidden // count")
+@fault("kernels.gradient[experts]", "busy expert float32, LNC 2, gradient of w1_EFD, relative error")
+def test_second_core_leaves_its_share_of_the_last_sum():
+    _edit(
+        BACKWARD, "in spans(rows, ROWS)[core::count]:", "in spans(rows, ROWS)[core * 9 :: count]:", shape="busy expert"
+    )
+
+
+@fault("kernels.gradient[experts]", "depends on which core runs first: a core_barrier is missing")
+def test_sum_of_the_cores_without_barrier():
+    _edit(BACKWARD, "nisa.core_barrier(dw1_EFD, (0, 1))", "pass", shape="busy expert")
+
+
+@fault("kernels.gradient[experts]", "busy expert float32, LNC 2, gradient of w1_EFD, relative error")
+def test_both_cores_add_to_the_same_weights():
+    _edit(BACKWARD, "into = expert_of_block(sum_of_block_N1, block)", "into = expert", shape="busy expert")
 
 
 @fault("kernels.gradient[experts]", "hidden 1100 float32, LNC 1, gradient of x_RD, relative error")
 def test_every_span_of_columns_reads_the_first_of_w2():
-    load = "w2_DF = load_weights(w2_EDF, expert, d, slice(mine.start + f.start, mine.start + f.stop))"
-    first = "w2_DF = load_weights(w2_EDF, expert, d, slice(mine.start, mine.start + f.stop - f.start))"
+    load = "w2_DF = load_weights(w2_EDF, expert, d, f)"
+    first = "w2_DF = load_weights(w2_EDF, expert, d, slice(0, f.stop - f.start))"
     _edit(BACKWARD, load, first, shape="hidden 1100")
 
 

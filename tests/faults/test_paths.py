@@ -47,12 +47,12 @@ def test_wrong_rotary_base():
 
 @fault("paths.logits[hf-dense-tied-1r]", "largest |difference|")
 def test_documents_see_each_other():
-    from trncheck.trainers import cpu
+    from trncheck.trainers import substitutes
 
     def causal(_original, block_mask, batch, length, device):
         return torch.ones(batch, 1, length, length, dtype=torch.bool, device=device).tril()
 
-    _wrap(cpu, "dense_mask", causal)
+    _wrap(substitutes, "dense_mask", causal)
 
 
 @fault("paths.gradients[native-dense-tied-1r]", "gradient of embedding")
@@ -71,7 +71,7 @@ def test_head_and_embedding_untied():
 def test_gradients_doubled_on_two_ranks():
     from torch.distributed.fsdp import FSDPModule
 
-    from trncheck.trainers import cpu
+    from trncheck.trainers import substitutes
 
     def doubled(original, parallelize_fn):
         def parallelize(model, **kwargs):
@@ -83,7 +83,7 @@ def test_gradients_doubled_on_two_ranks():
 
         return parallelize
 
-    _wrap(cpu, "_sum_only", doubled)
+    _wrap(substitutes, "sum_only", doubled)
 
 
 @fault("paths.clipping[native-moe-2r]", "clipped gradient of")

@@ -5,7 +5,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trncheck.kernels.moe.blocks import plan_blocks
+from trncheck.kernels.moe.blocks import plan_blocks, plan_sums
 
 BLOCK = 128
 ROWS = st.integers(0, 3) | st.integers(0, 400) | st.sampled_from([BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK])
@@ -60,3 +60,26 @@ def test_no_slot_gets_a_row_that_does_not_exist():
     row_of_slot_S, _ = plan_blocks(torch.tensor([200, 200]), 300)
     assert row_of_slot_S.max() == 300
     assert row_of_slot_S.min() >= 0
+
+
+@given(st.lists(ROWS, min_size=1, max_size=12).filter(any), st.integers(0, 300))
+@example([500], 0)
+@example([1, 400], 0)
+@example([400, 1, 1], 0)
+@example([0, 0, 1], 0)
+def test_halves_of_the_blocks_add_to_different_experts(counts, unrouted):
+    num_experts, num_rows = len(counts), sum(counts) + unrouted
+    row_of_slot_S, expert_of_block_N1 = plan_blocks(torch.tensor(counts), num_rows)
+    sum_of_block_N1 = plan_sums(expert_of_block_N1, num_experts)
+    half = len(expert_of_block_N1) // 2
+    into, experts = sum_of_block_N1[:, 0].tolist(), expert_of_block_N1[:, 0].tolist()
+
+    assert sum_of_block_N1.shape == expert_of_block_N1.shape
+    assert sum_of_block_N1.dtype == torch.int32
+    assert into[:half] == experts[:half]
+    assert not {*into[:half]} & {*into[half:]}
+    used = row_of_slot_S[::BLOCK] < num_rows
+    for block in range(half, len(into)):
+        assert into[block] in (experts[block], num_experts)
+        if used[block] and into[block] == num_experts:
+            assert experts[block] == experts[half - 1]

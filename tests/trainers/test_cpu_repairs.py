@@ -1,4 +1,4 @@
-"""Every repair of ``trainers/cpu.py`` is still needed: with just that one undone, the trainer fails as expected.
+"""Every repair of ``trainers/cpu.py`` and ``trainers/torch213.py`` is still needed: without it the trainer fails.
 
 A test that reports "the repair can go" is good news: torch or torchtitan have caught up, so delete the repair.
 """
@@ -20,7 +20,7 @@ import torch
 import torch.distributed
 
 from trncheck.fixtures import corpus
-from trncheck.trainers import cpu, job, launch
+from trncheck.trainers import cpu, job, launch, substitutes, torch213
 from trncheck.trainers.reference import document_mask
 
 DEVICE_MEMBERS = sorted(name for name, member in vars(cpu._CpuModule).items() if isinstance(member, staticmethod))
@@ -118,15 +118,8 @@ def test_fsdp_cannot_shard_the_transformers_model_by_spmd_annotations(symptom_wi
 
 
 def test_fsdp_cannot_shard_native_experts_by_spmd_annotations(symptom_without):
-    adapt = cpu.adapt
-
     def undo():
-        def adapt_but_for_the_backend(config):
-            stock = config.parallelism.spmd_backend
-            adapt(config)
-            config.parallelism.spmd_backend = stock
-
-        cpu.adapt = adapt_but_for_the_backend
+        torch213.adapt = lambda config: None
 
     symptom = symptom_without(
         "partial_dtensor", undo, "qwen3_moe_tiny", "--parallelism.expert_parallel_degree 2", ranks=2
@@ -149,7 +142,7 @@ def test_block_masks_are_compiled_by_torchtitan_and_need_a_compiler(symptom_with
         import torch._inductor.config
 
         torch._inductor.config.cpp.cxx = (str(tmp_path / "no-such-compiler"),)
-        restore_statement(attention, "_compiled_create_block_mask")
+        substitutes.build_masks_eagerly = lambda: restore_statement(attention, "_compiled_create_block_mask")
 
     assert "No working C++ compiler found" in symptom_without("eager masks", undo, "qwen3_native_tiny")
 
@@ -183,14 +176,14 @@ def test_seams_cannot_be_set_once_torchtitan_has_read_the_device():
 
 def test_gloo_has_no_scaled_sum(symptom_without):
     def undo():
-        cpu._sum_only = lambda parallelize_fn: parallelize_fn
+        substitutes.sum_only = lambda parallelize_fn: parallelize_fn
 
     assert "PREMUL_SUM with Gloo" in symptom_without("SUM-only reductions", undo, "qwen3_native_tiny", ranks=2)
 
 
 def test_flex_attention_has_no_backward_pass_on_a_cpu(symptom_without):
     def undo():
-        cpu._attend_with_dense_masks = lambda model_spec: None
+        substitutes._attend_with_dense_masks = lambda model_spec: None
 
     symptom = symptom_without("dense masks", undo, "qwen3_native_tiny")
     assert "FlexAttention does not support backward on CPU" in symptom
@@ -198,7 +191,7 @@ def test_flex_attention_has_no_backward_pass_on_a_cpu(symptom_without):
 
 def test_flex_attention_has_no_backward_pass_in_the_transformers_path_either(symptom_without):
     def undo():
-        cpu._attend_with_dense_masks_in_transformers = lambda: None
+        substitutes._attend_with_dense_masks_in_transformers = lambda: None
 
     symptom = symptom_without("dense masks in Transformers", undo, "qwen3_hf_tiny")
     assert "FlexAttention does not support backward on CPU" in symptom
@@ -216,7 +209,7 @@ def test_the_dense_mask_is_the_explicit_document_mask(restarts):
     batch, length = positions_BL.shape
     mask_mod = and_masks(get_causal_mask_mod(), get_document_mask_mod(positions_BL))
     block_mask = create_block_mask(mask_mod, batch, None, length, length, device="cpu")
-    dense = cpu.dense_mask(block_mask, batch, length, "cpu")
+    dense = substitutes.dense_mask(block_mask, batch, length, "cpu")
     assert torch.equal(dense, document_mask(positions_BL))
 
 
@@ -236,22 +229,40 @@ def test_an_accelerator_never_loads_the_cpu_repairs(device):
     in_a_process_that_finds(device, code)
 
 
-def test_the_whole_trainer_on_an_accelerator_leaves_torch_and_torchtitan_alone():
+def test_the_whole_trainer_on_an_accelerator_leaves_torchtitan_alone():
     code = """
 torch.neuron = types.ModuleType("torch.neuron")
-names = set(vars(torch.distributed))
 from trncheck.trainers import launch
 launch.warm_up()
 import time, torchtitan.tools.utils, torchtitan.trainer
+from torchtitan.models.common import attention
 from trncheck.trainers import config_registry
 assert torchtitan.tools.utils.device_type == "neuron"
 assert torchtitan.tools.utils.device_module is torch.neuron
 assert torchtitan.trainer.time is time
-assert hasattr(torch.distributed, "set_timeout") is ("set_timeout" in names)
+assert attention._compiled_create_block_mask is not attention.create_block_mask
 assert config_registry.qwen3_native_tiny().parallelism.spmd_backend == "spmd_types"
 assert "trncheck.trainers.cpu" not in sys.modules
 """
     in_a_process_that_finds("neuron", code)
+
+
+def test_a_torch_that_has_everything_is_left_alone(tmp_path):
+    (tmp_path / "fsdp_param.py").write_text("import spmd_types")
+    code = f"""
+from torch.distributed.fsdp._fully_shard import _fsdp_param
+_fsdp_param.__file__ = {str(tmp_path / "fsdp_param.py")!r}
+torch.distributed.set_timeout = theirs = object()
+from trncheck.trainers import config_registry, torch213
+from torchtitan.distributed import full_dtensor
+config = config_registry.qwen3_native_tiny()
+torch213.adapt(config)
+assert config.parallelism.spmd_backend == "spmd_types"
+assert torch.distributed.set_timeout is theirs
+assert full_dtensor.resolve_fsdp_mesh.__module__ == "torchtitan.distributed.full_dtensor"
+assert not hasattr(full_dtensor.resolve_fsdp_mesh, "__wrapped__")
+"""
+    in_a_process_that_finds("cpu", code)
 
 
 def test_every_module_that_imports_torchtitan_sets_the_device_first():

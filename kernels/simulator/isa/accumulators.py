@@ -30,8 +30,7 @@ def update(engine: str, command, op: Op, dst: NkiTensor, values, taint, reduce_r
     elif np.isnan(lanes).any() and (command is reduce_cmd.reduce or reduce_res is not None):
         current().warn(f"reduce_cmd {command.name} with registers that were never reset, or hold NaN")
     if command not in (reduce_cmd.idle, reduce_cmd.reset):
-        with np.errstate(all="ignore"):
-            lanes[...] = op.compute(lanes, op.reduce(values.reshape(partitions, -1), axis=1)[:, None])
+        lanes[...] = op.compute(lanes, op.reduce(values.reshape(partitions, -1), axis=1)[:, None])
         if taint is not None:
             np.maximum(lanes_taint, taint.reshape(partitions, -1).max(axis=1)[:, None], out=lanes_taint)
     return lanes.copy(), lanes_taint.copy() if lanes_taint.any() else None

@@ -63,16 +63,15 @@ def _evaluate(dst, op, data, bias, scale) -> tuple[np.ndarray, access.Taint]:
         raise NkiError(f"op {op!r} is no activation function; use nisa.tensor_scalar or nisa.tensor_tensor")
     checks.same_extent(dst=dst, data=data)
     x, taint = access.read_like(data, "data", dst.shape)
-    with np.errstate(all="ignore"):
-        for value, operand in ((scale, "scale"), (bias, "bias")):
-            if value is None or (type(value) is float and value == (operand == "scale")):
-                continue
-            if getattr(value, "dtype", None) == "tfloat32":
-                raise NkiError(f"{operand} is tfloat32; give float32")
-            factor, factor_taint = column(value, operand, dst, fp32=operand == "scale")
-            x = x * factor if operand == "scale" else x + factor
-            if factor_taint is not None:
-                taint = access.combine(np.broadcast_to(factor_taint, dst.shape), taint)
+    for value, operand in ((scale, "scale"), (bias, "bias")):
+        if value is None or (type(value) is float and value == (operand == "scale")):
+            continue
+        if getattr(value, "dtype", None) == "tfloat32":
+            raise NkiError(f"{operand} is tfloat32; give float32")
+        factor, factor_taint = column(value, operand, dst, fp32=operand == "scale")
+        x = x * factor if operand == "scale" else x + factor
+        if factor_taint is not None:
+            taint = access.combine(np.broadcast_to(factor_taint, dst.shape), taint)
     if op.domain is not None:
         _warn_outside(op, x)
     return op.compute(x), taint

@@ -5,7 +5,6 @@ import math
 import numpy as np
 
 from trncheck.kernels.simulator import access, dtypes
-from trncheck.kernels.simulator.core import current
 from trncheck.kernels.simulator.errors import NkiError
 from trncheck.kernels.simulator.isa.enums import engine
 from trncheck.kernels.simulator.ops import Op
@@ -37,12 +36,9 @@ def tile(tensor, operand: str, *, buffers: tuple[Buffer, ...] = (Buffer.sbuf, Bu
     if storage.buffer not in buffers:
         names = " or ".join(buffer.value for buffer in buffers)
         raise NkiError(f"{operand} {list(shape)} is in {tensor.buffer.value}; it must be in {names}")
-    partitions, limit = shape[0], current().platform.partitions
-    if partitions > limit:
-        raise NkiError(f"{operand} {list(shape)} has {partitions} partitions; at most {limit}")
     if tensor.offset >= storage.free and (first := first_partition(tensor)):
-        start_partition(first, partitions, f"{operand} {list(shape)}")
-    free = math.prod(shape[1:])
+        start_partition(first, shape[0], f"{operand} {list(shape)}")
+    free = storage.free if shape is storage.shape else math.prod(shape[1:])
     if free > MAX_FREE[storage.buffer]:
         raise NkiError(f"{operand} {list(shape)} has {free} elements per partition; at most {MAX_FREE[storage.buffer]}")
     if len(shape) > MAX_FREE_DIMS + 1 and (dims := _merged_dims(tensor)) > MAX_FREE_DIMS:
@@ -79,8 +75,8 @@ def hbm_or_sbuf(tensor, operand: str) -> NkiTensor:
 
 def same_extent(**tensors: NkiTensor) -> None:
     """Demand one number of partitions and of elements per partition."""
-    (first_name, first), *others = tensors.items()
-    for name, tensor in others:
+    first_name, first = next(iter(tensors.items()))
+    for name, tensor in tensors.items():
         if tensor.shape != first.shape and (tensor.shape[0], tensor.size) != (first.shape[0], first.size):
             raise NkiError(
                 f"{name} {list(tensor.shape)} and {first_name} {list(first.shape)} must agree in partitions and in "

@@ -39,7 +39,7 @@ def memset(dst, value, engine=engines.unknown, name=None):
     """Fill dst with a number; integer dtypes take integers only."""
     checks.tile(dst, "dst")
     checks.on_engine(engine, (engines.vector, engines.gpsimd), dst=dst)
-    access.write(dst, np.broadcast_to(_constant(value, "value", dst), dst.shape))
+    access.fill(dst, _constant(value, "value", dst))
     if dst.buffer is Buffer.psum:
         dst.storage.filled = (current().clock, kernel_line()) if value else None
 

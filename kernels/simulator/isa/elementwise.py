@@ -75,7 +75,7 @@ def tensor_scalar(
         fp32 = not _is_16_bit(operand, label)
         operands, taint = sides(op, values, taint, operand, label, reverse, dst, integer=dtype, fp32=fp32)
         if position < len(steps):
-            values = _compute(op, operands)
+            values = op.compute(*operands)
         elif bitwise:
             access.write(dst, op.compute(*operands).astype(dtypes.stored(dst.dtype), copy=False), taint)
         else:
@@ -120,14 +120,14 @@ def scalar_tensor_tensor(
     b, b_taint = access.read_like(operand1, "operand1", dst.shape)
     taint = access.combine(a_taint, b_taint)
     operands, taint = sides(op0, a, taint, operand0, "operand0", reverse0, dst, fp32=False)
-    first = _compute(op0, operands)
+    first = op0.compute(*operands)
     operands = (b, first) if reverse1 else (first, b)
     if reduce_op is None:
         if reduce_res is not None:
             raise NkiError("reduce_res without reduce_op")
         access.write_result(dst, op1.compute, operands, taint)
         return
-    result = _compute(op1, operands)
+    result = op1.compute(*operands)
     sums = accumulators.update("vector", reduce_cmd, reduce_op, dst, result, taint, reduce_res)
     access.write(dst, result, taint)
     accumulators.deliver(sums, reduce_res)
@@ -141,11 +141,6 @@ def reciprocal(dst, data, name=None):
     checks.same_extent(dst=dst, data=data)
     values, taint = access.read_like(data, "data", dst.shape)
     access.write_result(dst, np.reciprocal, (values,), taint)
-
-
-def _compute(op: Op, operands: tuple) -> np.ndarray:
-    with np.errstate(all="ignore"):
-        return op.compute(*operands)
 
 
 def _check_engine(engine, op0: Op, op1: Op | None, dst, data) -> None:

@@ -52,11 +52,10 @@ def tensor_tensor_scan(dst, data0, data1, initial, op0, op1, reverse0=False, rev
     value, value_taint = column(initial, "initial", dst, fp32=False)
     state = np.broadcast_to(np.asarray(value, np.float32).reshape(-1), dst.shape[:1])
     result = np.empty(dst.shape[::-1], np.float32)
-    with np.errstate(all="ignore"):
-        for i, (x, y) in enumerate(zip(a.T.copy(), b.T.copy(), strict=True)):
-            first = op0.compute(state, x) if reverse0 else op0.compute(x, state)
-            state = op1.compute(y, first) if reverse1 else op1.compute(first, y)
-            result[i] = state
+    for i, (x, y) in enumerate(zip(a.T.copy(), b.T.copy(), strict=True)):
+        first = op0.compute(state, x) if reverse0 else op0.compute(x, state)
+        state = op1.compute(y, first) if reverse1 else op1.compute(first, y)
+        result[i] = state
     taint = access.combine(a_taint, b_taint, None if value_taint is None else np.broadcast_to(value_taint, dst.shape))
     access.write(dst, result.T, None if taint is None else np.maximum.accumulate(taint, axis=1))
 
@@ -82,8 +81,7 @@ def tensor_scalar_reduce(
     checks.same_extent(dst=dst, data=data)
     values, taint = access.read_like(data, "data", dst.shape)
     operands, taint = sides(op0, values, taint, operand0, "operand0", reverse0, dst)
-    with np.errstate(all="ignore"):
-        values = op0.compute(*operands)
+    values = op0.compute(*operands)
     sums = accumulators.update("vector", reduce_cmd, reduce_op, dst, values, taint, reduce_res, reduce_init)
     access.write(dst, values, taint)
     accumulators.deliver(sums, reduce_res, -1 if reduce_res_negate else 1)
@@ -139,10 +137,9 @@ def bn_aggr(dst, data, name=None):
         raise NkiError(f"dst {list(dst.shape)} must be [{partitions}, 2]")
     values, taint = access.read_f32(data, "data")
     count, mean, spread = np.moveaxis(values.reshape(partitions, -1, 3), 2, 0)
-    with np.errstate(all="ignore"):
-        total = count.sum(axis=1)
-        overall = (count * mean).sum(axis=1) / total
-        variance = (spread + count * np.square(mean - overall[:, None])).sum(axis=1) / total
+    total = count.sum(axis=1)
+    overall = (count * mean).sum(axis=1) / total
+    variance = (spread + count * np.square(mean - overall[:, None])).sum(axis=1) / total
     access.write(dst, np.stack([overall, variance], axis=1), _of_rows(taint, partitions, 2))
 
 
@@ -175,8 +172,7 @@ def _kept(data, axis) -> int:
 
 
 def _reduce(op: Op, values: np.ndarray, axis: int) -> np.ndarray:
-    with np.errstate(all="ignore"):
-        result = op.reduce(values, axis=axis)
+    result = op.reduce(values, axis=axis)
     return result.astype(np.float32) if result.dtype == bool else result
 
 

@@ -42,8 +42,7 @@ def affine_select(
     values, taint = access.read(on_true_tile, "on_true_tile")
     if on_true_tile.dtype != dst.dtype:
         values = access.rounded(values.astype(np.float32), dst.dtype)
-    with np.errstate(over="ignore"):
-        rest = dtypes.cast(np.array(on_false_value, np.float32), dst.dtype)
+    rest = dtypes.cast(np.array(on_false_value, np.float32), dst.dtype)
     access.write(dst, np.where(chosen, values.reshape(dst.shape), rest), _where_taint(chosen, taint, dst))
 
 

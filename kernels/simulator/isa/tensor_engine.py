@@ -44,9 +44,9 @@ def nc_matmul(
         raise NkiError("perf_mode double_row is not simulated")
     stationary_KM, stationary_taint = access.read_f32(stationary, "stationary")
     moving_KN, moving_taint = access.read_f32(moving, "moving")
-    product_MN = stationary_KM.reshape(k, m).T @ moving_KN.reshape(k, n)
     taint_MN = _taint(stationary_taint, moving_taint, k, m, n)
-    _accumulate(dst, product_MN, taint_MN, False if is_transpose else accumulate)
+    factors = stationary_KM.reshape(k, m).T, moving_KN.reshape(k, n)
+    _accumulate(dst, factors, taint_MN, False if is_transpose else accumulate)
 
 
 @instruction
@@ -85,7 +85,7 @@ def _check_sizes(dst, stationary, moving, k: int, m: int, n: int) -> None:
         raise NkiError(f"moving {list(moving.shape)} has {n} columns; at most {limits.moving_free}")
     if dst.shape[0] != m or dst.size != m * n:
         raise NkiError(f"dst {list(dst.shape)} must be [{m}, {n}]: stationary's and moving's columns")
-    size = dst.storage.data.itemsize
+    size = dst.storage.whole.itemsize
     first = (dst.offset % dst.storage.free) * size
     last = (
         first + sum((count - 1) * stride for count, stride in zip(dst.shape[1:], dst.strides[1:], strict=True)) * size
@@ -124,21 +124,26 @@ def _taint(stationary, moving, k: int, m: int, n: int):
     return taint_MN
 
 
-def _accumulate(dst, product_MN, taint_MN, accumulate: bool | None) -> None:
+def _accumulate(dst, factors: tuple[np.ndarray, np.ndarray], taint_MN, accumulate: bool | None) -> None:
     storage, offset = dst.storage, access.start(dst)
-    opened = access.mask(storage, dst, offset)
-    if accumulate and not opened.all():
+    opened = access.opened(dst, offset)
+    if accumulate and opened is not True:
         raise NkiError(f"accumulate=True onto PSUM that no matmul has written: {storage!r}")
-    adding = np.zeros_like(opened) if accumulate is False else opened.copy()
-    if accumulate is None and storage.filled and storage.lifetime.last == storage.filled[0] and not opened.all():
+    if accumulate is None and storage.filled and storage.lifetime.last == storage.filled[0] and opened is not True:
         current().warn(f"what memset wrote at {storage.filled[1]} is lost: the first matmul into PSUM overwrites it")
-    product = product_MN.reshape(dst.shape)
-    if adding.any():
-        before, before_taint = access.read(dst, "dst") if adding.all() else _masked(dst, adding)
-        product = np.where(adding, before.astype(np.float32) + product, product)
+    adding = False if accumulate is False else opened
+    if adding is False and dst.ndim == 2:
+        access.write_result(dst, np.matmul, factors, taint_MN)
+        access.note_opened(dst, offset, True)
+        return
+    product = np.matmul(*factors).reshape(dst.shape)
+    if adding is not False:
+        before, before_taint = access.read(dst, "dst") if adding is True else _masked(dst, adding)
+        before = before.astype(np.float32, copy=False)
+        product = before + product if adding is True else np.where(adding, before + product, product)
         taint_MN = access.combine(*(t.reshape(dst.shape) for t in (taint_MN, before_taint) if t is not None))
     access.write(dst, product, taint_MN)
-    opened[...] = True
+    access.note_opened(dst, offset, True)
 
 
 def _masked(dst, adding):
