@@ -39,10 +39,22 @@ def obstacle(environ: dict[str, str], items: Collection[pytest.Item]) -> str:
     inherited = cores.inherited(environ)
     if inherited and needed(most) > len(allowed):
         return (
-            f"target trn2: {check_id(most)} needs {needed(most)} logical cores, but only {len(allowed)} are allowed by "
-            f"{inherited}; unset that, or choose checks with --check or --level"
+            f"target trn2: {check_id(most)} needs {needed(most)} logical cores, and {inherited} allows "
+            f"{len(allowed)}; unset that, or choose checks with --check or --level"
         )
     return _busy(set(allowed))
+
+
+def lease_notes() -> dict[str, str]:
+    """Evidence of the leases since the last call: which cores, and how long they were waited for; often none."""
+    from trncheck.neuron import cores, leases
+
+    fresh = leases.untold()
+    if not fresh:
+        return {}
+    waited = sum(lease.waited_s for lease in fresh)
+    listed = "; ".join(cores.show(lease.cores) for lease in fresh)
+    return {"NeuronCores": f"{listed} at LNC {fresh[-1].lnc}", "waited for NeuronCores": f"{waited:.3f} s"}
 
 
 def _busy(allowed: set[int]) -> str:

@@ -16,6 +16,7 @@ TIMEOUT = 2 * 60 * 60
 """Seconds for one run at published size: the first step compiles everything."""
 
 _LOAD = "--checkpoint.enable --checkpoint.initial_load_in_hf"
+_CONTINUE = f"{_LOAD} --checkpoint.load_only --checkpoint.no-last_save_in_hf"
 _CONSTANT = "--lr_scheduler.warmup_steps 0 --lr_scheduler.decay_ratio 0"
 
 
@@ -93,13 +94,13 @@ class WholeInstance:
     ):
         """``cores``: logical cores of this machine; ``assets``: where models are in folders under their own names."""
         self._root, self._cores, self._assets = root, cores, assets
-        self._rehearsal, self._launcher = rehearsal, launcher
+        self.rehearsal, self._launcher = rehearsal, launcher
         self._progress = progress
         self._count = 0
 
     def shape(self, job: Job) -> Shape:
         """How ``job`` is run here. Skips where this machine has fewer cores than that needs."""
-        shape = job.rehearsed if self._rehearsal else job.real
+        shape = job.rehearsed if self.rehearsal else job.real
         if self._cores is not None and self._cores < shape.ranks:
             pytest.skip(f"needs {shape.ranks} logical NeuronCores, this machine has {self._cores}")
         return shape
@@ -112,32 +113,37 @@ class WholeInstance:
     @once
     def published_start(self, job: Job):
         """Two steps from the published weights. Skips where they are not here."""
-        flags = f"{_LOAD} {_CONSTANT} --checkpoint.load_only --checkpoint.no-last_save_in_hf --record.batches"
+        flags = f"{_CONTINUE} {_CONSTANT} --record.batches"
         return self._run(job, "published", flags, self.weights(job), steps=2)
 
     @once
     def compiled(self, job: Job):
         """The random start once more, compiled for the device."""
-        backend = "aot_eager" if self._rehearsal else "neuron"
+        backend = "aot_eager" if self.rehearsal else "neuron"
         return self._run(job, "compiled", f"--compile.enable --compile.backend {backend}", self._bare(job))
 
     @once
+    def continued(self, job: Job):
+        """Five steps from the weights that the random start has exported, because those of another layout differ."""
+        return self._run(job, "continued", _CONTINUE, self.random_start(job).export)
+
+    @once
     def tensor_parallel(self, job: Job):
-        """The random start once more, laid out as TP 4 x FSDP 16; in a rehearsal as 2 x 2."""
-        ranks = 4 if self._rehearsal else 64
+        """``continued``, laid out as TP 4 x FSDP 16; in a rehearsal as 2 x 2."""
+        ranks = 4 if self.rehearsal else 64
         degree = f"--parallelism.tensor_parallel_degree {self.tensor_parallel_degree}"
-        flags = f"{degree} --training.global_batch_size {self.rows(job)}"
-        return self._run(job, "tensor-parallel", flags, self._bare(job), ranks=ranks)
+        flags = f"{_CONTINUE} {degree} --training.global_batch_size {self.rows(job)}"
+        return self._run(job, "tensor-parallel", flags, self.random_start(job).export, ranks=ranks)
 
     @property
     def tensor_parallel_degree(self) -> int:
-        return 2 if self._rehearsal else 4
+        return 2 if self.rehearsal else 4
 
     @once
     def without_kernels(self, job: Job):
         """The random start once more, without kernels."""
         real, rehearsed = job.without_kernels.split()
-        return self._run(job, "plain", "", self._bare(job), config=rehearsed if self._rehearsal else real)
+        return self._run(job, "plain", "", self._bare(job), config=rehearsed if self.rehearsal else real)
 
     @once
     def again(self, job: Job):
@@ -162,7 +168,7 @@ class WholeInstance:
     def weights(self, job: Job) -> Path:
         """The folder of the published weights. Skips where they are not here; the kit never fetches any."""
         shape = self.shape(job)
-        if self._rehearsal:
+        if self.rehearsal:
             from trncheck.trainers.published import published_folder
 
             return published_folder(shape.model)
@@ -180,13 +186,13 @@ class WholeInstance:
 
     def rows(self, job: Job) -> int:
         """Rows of a global batch, the same in every layout; without tensor parallelism one micro-batch of all ranks."""
-        return 8 if self._rehearsal else self.shape(job).ranks
+        return 8 if self.rehearsal else self.shape(job).ranks
 
     def _bare(self, job: Job) -> Path:
         from trncheck.fixtures.tiny import bare_folder, tiny_folder
 
         model = self.shape(job).model
-        return tiny_folder(model) if self._rehearsal else bare_folder(model)
+        return tiny_folder(model) if self.rehearsal else bare_folder(model)
 
     def _run(self, job: Job, name: str, flags: str, weights: Path, *, steps=STEPS, ranks=None, config=None):
         from trncheck.trainers import launch

@@ -264,6 +264,7 @@ def pytest_pyfunc_call(pyfuncitem):
     if not is_check(pyfuncitem):
         return (yield)
     from trncheck.conformance import outcomes
+    from trncheck.conformance.cores import lease_notes
     from trncheck.conformance.judge import KnownDefect
 
     try:
@@ -272,6 +273,9 @@ def pytest_pyfunc_call(pyfuncitem):
         # Neither a skip nor a defect that is known excuses what had failed before.
         outcomes.demand_no_failure(pyfuncitem)
         raise
+    finally:
+        if pyfuncitem.config.option.target == "trn2" and outcomes.JUDGE in pyfuncitem.stash:
+            pyfuncitem.stash[outcomes.JUDGE].evidence |= lease_notes()
     outcomes.conclude(pyfuncitem)
     return result
 

@@ -5,7 +5,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trncheck.conformance.cases import Case, Layout
@@ -234,19 +234,23 @@ class RunBook:
             record = self._run(case, flags, weights=self.published_weights(case.model), folder=folder)
         return record
 
-    def rerun(self, case: Case, *, steps: int, load_step: int):
-        """Train again in the dump folder of ``restarted``; -1 for no ``--checkpoint.load_step``."""
+    def rerun(self, case: Case, *, steps: int, load_step: int, ranks: int = 0):
+        """Train again in the dump folder of ``restarted``, on as many ``ranks`` unless others are asked for.
+
+        A ``load_step`` of -1 is no ``--checkpoint.load_step``.
+        """
         done = self.restarted(case)
         copy = self._folder(f"{case}-rerun")
         shutil.copytree(done.folder / "checkpoint", copy / "checkpoint")
         flags = self._resumable(steps=steps) + f" --checkpoint.load_step {load_step}"
+        case = replace(case, ranks=ranks or case.ranks)
         return self._run(case, flags, weights=self.published_weights(case.model), folder=copy)
 
     def _resumable(self, *, steps: int) -> str:
         # 24 rows are an epoch of 3 steps; from the second one on they come in another order.
         return (
             f"--training.steps {steps} --lr_scheduler.warmup_steps 2 --lr_scheduler.total_steps 8 {_LR} {PEAK_RATE}"
-            f" --dataloader.rows 24 {_LOAD} --checkpoint.interval 2"
+            f" --dataloader.rows 24 {_LOAD} --checkpoint.interval 2 --record.batches"
             " --checkpoint.no-last_save_in_hf --checkpoint.no-last_save_model_only"
         )
 

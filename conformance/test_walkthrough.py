@@ -124,7 +124,7 @@ def test_kernels(judge, instance):
         for name, count in step.kernel_counts.items():
             operator, direction, *_ = name.split()
             counted[operator, direction] += count
-        for operator in ("trncheck::experts", "trncheck::rope"):
+        for operator in ("experts", "rope"):
             forward, backward = counted[operator, "forward"], counted[operator, "backward"]
             judge.equal(f"step {step.step}: {operator} backward, executions", backward, once)
             # Activation checkpointing may run a forward pass twice.
@@ -172,7 +172,7 @@ def test_compiled(judge, instance, job):
 @pytest.mark.level("full")
 @pytest.mark.minutes(20)
 def test_tensor_parallel(judge, instance, job):
-    """Laid out as TP 4 x FSDP 16 a path has the losses that it has as FSDP 64.
+    """Laid out as TP 4 x FSDP 16 a path has the losses that it has as FSDP 64, from the same weights.
 
     Why: Participant sets were mixed up between meshes and data corrupted without an error (fixed in the runtime of
     Neuron 2.32), which only more than one mesh can show.
@@ -186,7 +186,7 @@ def test_tensor_parallel(judge, instance, job):
         pytest.skip("torchtitan 0.3.0 shards the Transformers path over data parallel ranks only with torch 2.13")
     run = instance.tensor_parallel(job)
     judge.equal("mesh", run.mesh.get("tp"), instance.tensor_parallel_degree)
-    _hold_losses(judge, run, instance.random_start(job))
+    _hold_losses(judge, run, instance.continued(job))
 
 
 @each_job
@@ -234,9 +234,11 @@ def test_expectation(judge, request, expectation):
     if measure is None:
         pytest.skip("this version of the kit does not measure it")
     value = measure(instance, reloader)
-    shown.measured = value
     judge.report(expectation.title, value, unit=expectation.unit)
     judge.equal("it is a finite number", math.isfinite(value), True)
+    if instance.rehearsal:  # whose models are small
+        return
+    shown.measured = value
     if expectation.tolerance is not None:
         bar = bars.Bar(expectation.tolerance.value, expectation.tolerance.reason)
         judge.at_most("distance from the published number", abs(value - expectation.published), bar)

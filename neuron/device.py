@@ -182,7 +182,10 @@ def fallbacks() -> Fallbacks:
 
 
 def _package() -> ModuleType | None:
-    return importlib.import_module(_PACKAGE) if installed() else None
+    """torch_neuronx; None where it is not installed, or where this process is one that must not have the device."""
+    if not installed() or os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0":
+        return None
+    return importlib.import_module(_PACKAGE)
 
 
 # --- compilations

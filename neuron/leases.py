@@ -44,8 +44,9 @@ class Lease:
 
 
 _taken: list[Lease] = []
+_told: list[Lease] = []
 _held: list[Lease] = []
-# Both with those of the parents that this process was forked from.
+# All three with those of the parents that this process was forked from.
 _kept = contextlib.ExitStack()
 """What a rank holds to its end."""
 
@@ -53,6 +54,13 @@ _kept = contextlib.ExitStack()
 def taken() -> list[Lease]:
     """Every lease that this process has had, oldest first; the sum of ``waited_s`` measures contention."""
     return [lease for lease in _taken if lease.owner == os.getpid()]
+
+
+def untold() -> list[Lease]:
+    """Leases of this process since the last call."""
+    fresh = [lease for lease in taken() if lease not in _told]
+    _told.extend(fresh)
+    return fresh
 
 
 def borrowers() -> set[int]:
@@ -152,10 +160,8 @@ def _demand_possible(count: int, allowed: Sequence[int], lnc: int, mine: list[Le
         raise ValueError(f"a lease is of one core or more, not of {count}")
     origin = cores.inherited(os.environ)
     if count > len(allowed):
-        raise ValueError(
-            f"{count} logical cores are needed, but only {len(allowed)} are "
-            + (f"allowed by {origin}" if origin else f"there at {cores.LNC}={lnc}")
-        )
+        there = f"{origin} allows {len(allowed)}" if origin else f"there are {len(allowed)} at {cores.LNC}={lnc}"
+        raise ValueError(f"{count} logical cores are needed, but {there}")
     own = {physical for held in mine for core in held.cores for physical in physical_cores(core, held.lnc)}
     left = [core for core in allowed if not own.intersection(physical_cores(core, lnc))]
     if count > len(left):

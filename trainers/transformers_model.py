@@ -4,11 +4,15 @@ Stock torchtitan 0.3.0 builds the model on the meta device and fills it again, b
 frequencies, which Transformers 5 no longer offers under the name that torchtitan asks for (upstream issue 4783);
 the MoE modules that it swaps in and then empties; and the expert weights' names. Only the last fails loudly. The
 first two are repaired here, the names in ``transformers_adapter``. Every repair checks that it took effect.
+
+It also gives every rank all experts of all layers in host memory, only to empty them later; here they stay on the meta
+device, from which FSDP need not move them. To a device that comes with a package of its own it could not.
 """
 
 import trncheck.trainers.devices  # noqa: F401 (sets the device before torchtitan reads it)
 
 # isort: split
+import functools
 from dataclasses import asdict, dataclass
 
 import torch
@@ -18,6 +22,7 @@ from torchtitan.experiments.transformers_modeling_backend import (
     TitanModelConfig,
     TitanMoeModelConfig,
     model_registry,
+    moe_replacement,
 )
 from torchtitan.models.common.moe import MoE
 from torchtitan.protocols.model_spec import ModelSpec
@@ -92,8 +97,35 @@ def model_spec(*, moe: bool) -> ModelSpec:
     sizes.attn_mask_type = "block_causal"
     spec.model = RepairedTransformersModel.Config(model_config=sizes)
     if moe:
+        spec.parallelize_fn = _with_experts_on_meta(spec.parallelize_fn)
         spec.state_dict_adapter = Qwen3MoeTransformersAdapter
     return spec
+
+
+class _MetaMoE(moe_replacement._HFContiguousMoE):
+    """Stays on the meta device while torchtitan builds it; the Trainer materialises it with the rest of the model."""
+
+    def to_empty(self, *, device, recurse: bool = True):
+        return self
+
+    def init_states(self, *, buffer_device: torch.device | None = None) -> None:
+        if not any(parameter.is_meta for parameter in self.parameters()):
+            super().init_states(buffer_device=buffer_device)
+
+
+def _with_experts_on_meta(parallelize_fn):
+    """``parallelize_fn`` of the Transformers backend, in which what is swapped in is a ``_MetaMoE``."""
+
+    @functools.wraps(parallelize_fn)
+    def parallelize(model, **kwargs):
+        stock = moe_replacement._HFContiguousMoE
+        moe_replacement._HFContiguousMoE = _MetaMoE
+        try:
+            return parallelize_fn(model, **kwargs)
+        finally:
+            moe_replacement._HFContiguousMoE = stock
+
+    return parallelize
 
 
 def _fill_with_nan(module: torch.nn.Module) -> None:

@@ -29,6 +29,7 @@ _PACKAGES = {
 _FORK_VERSION = "0.2.2+neuron.1"
 _FORK = "https://github.com/aws-neuron/torchtitan-neuron.git"
 
+_AUTOLOAD = "[torch.backends]\ntorch_neuronx = torch_neuronx:_autoload\n"
 _NEURON_LS = """\
 #!/bin/sh
 # Stand-in of trncheck: answers for a machine that is not there.
@@ -63,7 +64,7 @@ def write(folder: Path, release: "Release", extension: Path) -> None:
     shutil.copytree(_SITE, site, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copyfile(extension, site / "torch_neuronx" / extension.name)
     for name, version in _distributions(release).items():
-        write_distribution(site, name, version)
+        write_distribution(site, name, version, entry_points=_AUTOLOAD if name == "torch-neuronx" else "")
     if fork := next((pin for pin in release.pins if pin.name == "torchtitan-neuron"), None):
         write_distribution(site, fork.name, _FORK_VERSION, revision=fork.accepts[0])
     for name, version in _system_packages(release).items():
@@ -83,7 +84,7 @@ def seal(site: Path) -> None:
     compileall.compile_dir(site, quiet=2, invalidation_mode=mode, stripdir=str(site), prependdir="standin")
 
 
-def write_distribution(site: Path, name: str, version: str, revision: str = "") -> None:
+def write_distribution(site: Path, name: str, version: str, *, revision: str = "", entry_points: str = "") -> None:
     """Metadata of an installed distribution, in place of any other version of it; ``revision`` is a git branch."""
     stem = name.replace("-", "_")
     for other in site.glob(f"{stem}-*.dist-info"):
@@ -95,8 +96,8 @@ def write_distribution(site: Path, name: str, version: str, revision: str = "") 
         "Summary: stand-in of trncheck, for rehearsals; not the Neuron software of this name\n",
     )
     _write(info / "INSTALLER", "trncheck\n")
-    if name == "torch-neuronx":
-        _write(info / "entry_points.txt", "[torch.backends]\ntorch_neuronx = torch_neuronx:_autoload\n")
+    if entry_points:
+        _write(info / "entry_points.txt", entry_points)
     if revision:
         vcs = {"vcs": "git", "commit_id": LOCAL, "requested_revision": revision}
         _write(info / "direct_url.json", json.dumps({"url": _FORK, "vcs_info": vcs}))

@@ -2,6 +2,9 @@
 
 The function runs in a child that is forked from this process, which has imported everything; there it patches what
 it likes, and the conformance suite then runs the one check. Nothing leaks back.
+
+Checks of a whole trn2 run here as well: the machine is the stand-in's, the ranks are forked and compute on the CPU, and
+what only a device can tell is said by ``_become_trn2``. ``tests/neuron`` rehearses the whole way through its code.
 """
 
 import gc
@@ -10,11 +13,14 @@ import multiprocessing
 import os
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 _NEEDLESS = ("cacheprovider", "xdist", "hypothesispytest", "timeout")
 """Plugins that have no part in a conformance run."""
+_OF_TRN2 = ("device", "walkthrough")
+"""Subjects that only hardware can decide."""
 
 
 @pytest.fixture(scope="session")
@@ -36,33 +42,62 @@ def conformance(published, tmp_path):
     """Runs checks of the conformance suite in a forked child, with a fault planted or without: id -> CheckResult."""
 
     def run(checks: list[str], plant=lambda: None) -> dict:
-        from trncheck.reports.store import load_report
-
-        child = multiprocessing.get_context("fork").Process(target=_run_checks, args=(checks, plant, tmp_path))
-        child.start()
-        child.join()
-        reports = list(tmp_path.rglob("report.json"))
-        if len(reports) != 1:
-            pytest.fail(f"the suite wrote {len(reports)} reports:\n{(tmp_path / 'log').read_text()[-3000:]}")
-        return {result.id: result for result in load_report(reports[0]).results}
+        found = {}
+        for target in ("cpu", "trn2"):
+            if of_target := [check for check in checks if (check.split(".")[0] in _OF_TRN2) == (target == "trn2")]:
+                found |= _results(of_target, plant, target, tmp_path / target)
+        return found
 
     return run
 
 
-def _run_checks(checks: list[str], plant, folder: Path) -> None:
+def _results(checks: list[str], plant, target: str, folder: Path) -> dict:
+    from trncheck.reports.store import load_report
+
+    folder.mkdir()
+    child = multiprocessing.get_context("fork").Process(target=_run_checks, args=(checks, plant, target, folder))
+    child.start()
+    child.join()
+    reports = list(folder.rglob("report.json"))
+    if len(reports) != 1:
+        pytest.fail(f"the suite wrote {len(reports)} reports:\n{(folder / 'log').read_text()[-3000:]}")
+    return {result.id: result for result in load_report(reports[0]).results}
+
+
+def _run_checks(checks: list[str], plant, target: str, folder: Path) -> None:
     with (folder / "log").open("wb") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+    if target == "trn2":
+        _become_trn2(folder / "stand-in")
     plant()
     selection = [argument for check in checks for argument in ("--check", check)]
     without = [argument for name in _NEEDLESS for argument in ("-p", f"no:{name}")]
     isolated = ["-c", os.devnull, "--rootdir", str(folder), "--assert=plain", *without]
     where = ["--results", str(folder / "results"), "--basetemp", str(folder / "runs")]
-    level = "full" if any(check.startswith("losses.full_size") for check in checks) else "standard"
-    pytest.main(
-        ["--pyargs", "trncheck.conformance", "--target", "cpu", "--level", level, *isolated, *where, *selection]
-    )
+    full = target == "trn2" or any(check.startswith("losses.full_size") for check in checks)
+    how = ["--target", target, "--level", "full" if full else "standard"]
+    pytest.main(["--pyargs", "trncheck.conformance", *how, *isolated, *where, *selection])
+
+
+def _become_trn2(folder: Path) -> None:
+    from trncheck.conformance import check_fixtures
+    from trncheck.fixtures.manifest import default_release, load_release
+    from trncheck.neuron import device, host
+    from trncheck.neuron.standin import folder as standin
+    from trncheck.trainers.record import RunRecord
+
+    standin.write(folder, load_release(default_release()), extension=Path(__file__))
+    os.environ |= {host.REHEARSAL: str(folder), "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # so that no core is leased
+    check_fixtures.LAUNCHER = {"trn2": "fork"}
+    check_fixtures.DEVICE = {"trn2": "cpu"}
+    device.DEVICE, device.BACKEND = "cpu", "cpu:gloo"
+    device.fallbacks = lambda: device.Fallbacks(True, ("aten::mm", "aten::silu"), ("aten::cumsum",))
+    device.memory = lambda: device.Memory(2**20, 2**21)
+    device.Compilations = mock.Mock(return_value=mock.Mock(by_step=lambda: ([9, 1, 0, 0], "")))
+    RunRecord.cores = property(lambda run: [str(rank) for rank in range(run.world_size)])
 
 
 @pytest.hookimpl(tryfirst=True)

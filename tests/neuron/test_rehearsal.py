@@ -121,11 +121,10 @@ print(len(names), torch_neuronx.get_fallback_ops() if names else None)
 """
 _SIGNATURE = "import inspect, torch_neuronx; print(*inspect.signature(torch_neuronx.nki_op).parameters)"
 _COMPILED = """
-import torch
-from trncheck.kernels.rope.operator import rope
-q, k, cache = (torch.ones(1, 1, 256, 8, device="neuron"), ) * 2 + (torch.ones(256, 16, device="neuron"), )
+import torch_neuronx
+from nkilib.core.embeddings.rope_hf import rope_hf
 try:
-    rope(q, k, cache)
+    torch_neuronx.wrap_nki(rope_hf)[2]()
 except RuntimeError as error:
     print(len(str(error).splitlines()), "neuronx-cc" in str(error), "rope_hf" in str(error), "stand-in" in str(error))
 """
@@ -137,7 +136,7 @@ except RuntimeError as error:
         ("op-falls-back", _TRACKED, f"3 ['{HOT_OPERATOR}']"),
         ("no-op-tracking", _TRACKED, "0 None"),
         ("changed-signature", _SIGNATURE, "name fn"),
-        ("compile-error", _COMPILED, "51 True True True"),
+        ("compile-error", _COMPILED, "52 True True True"),
     ],
 )
 def test_variants_of_torch_neuronx(rehearsed, variant, code, prints):
@@ -207,7 +206,7 @@ def test_help_lists_every_variant(capsys):
 def test_a_run_says_first_what_it_is(rehearsed, tmp_path):
     """Options of pytest come through, and the report is of target trn2 on a stand-in."""
     rehearsed()
-    arguments = ["run", "--rehearse", "63-cores", "--check", "pins.pin[[]nki]", f"--results={tmp_path}", "-q"]
+    arguments = ["run", "--rehearse", "63-cores", "--check", "pins.pin[nki]", f"--results={tmp_path}", "-q"]
     again = "import sys; from trncheck.cli import main; sys.exit(main())"
     ended = subprocess.run(
         [sys.executable, "-P", "-c", again, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=120

@@ -1,4 +1,6 @@
-"""Runs of the trainer in a rehearsal, for ``test_neuron``: a process that has imported everything forks them all.
+"""Runs of the trainer in a rehearsal, for ``test_neuron``: a process that has imported everything forks all ranks.
+
+No real device survives a fork, so ``launch`` never forks ranks that have one; the stand-in does until it is used.
 
 ``python on_stand_in.py RUNS`` with a JSON list of runs: folder, config, flags, ranks, and by name what is different in
 its ranks. What a run fails with goes to ``failure.txt`` of its folder.
@@ -52,6 +54,13 @@ def _compile_nothing() -> None:
     attention._compiled_create_block_mask = attention.create_block_mask
 
 
+def experts_on_the_host() -> None:
+    """As torchtitan has them."""
+    from trncheck.trainers import transformers_model
+
+    transformers_model._with_experts_on_meta = lambda parallelize_fn: parallelize_fn
+
+
 def _reduce_scaled_sums(*, refuse: bool) -> None:
     import torch.distributed as dist
 
@@ -76,11 +85,14 @@ def _rank(flags: list[str], different: str | None) -> None:
 def main() -> None:
     launch.warm_up()
     launch._forking = lambda: multiprocessing.get_context("fork")  # which the stand-in survives until it is used
+    launch.warm_up()
     for run in json.loads(sys.argv[1]):
         folder = Path(run["folder"])
         flags = ["--config", run["config"], "--dump_folder", str(folder), *run["flags"]]
         try:
-            launch.fork_ranks(_rank, (flags, run["different"]), run["ranks"], folder)
+            with launch._rendezvous(run["ranks"]) as ranks:
+                calls = [(_rank, (flags, run["different"]), environment) for environment in ranks]
+                launch._run_children(multiprocessing.get_context("fork"), calls, folder, timeout=120)
         except launch.RunFailed as failure:
             (folder / "failure.txt").write_text(str(failure))
 

@@ -132,7 +132,7 @@ def _accumulate(dst, factors: tuple[np.ndarray, np.ndarray], taint_MN, accumulat
     if accumulate is None and storage.filled and storage.lifetime.last == storage.filled[0] and opened is not True:
         current().warn(f"what memset wrote at {storage.filled[1]} is lost: the first matmul into PSUM overwrites it")
     adding = False if accumulate is False else opened
-    if adding is False and dst.ndim == 2:
+    if adding is False and dst.strides == (dst.shape[1], 1):  # BLAS writes there itself
         access.write_result(dst, np.matmul, factors, taint_MN)
         access.note_opened(dst, offset, True)
         return
