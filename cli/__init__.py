@@ -227,9 +227,12 @@ def _trend(options, _rest: list[str]) -> int:
 
 
 def _releases(_options, _rest: list[str]) -> int:
-    from trncheck.fixtures.manifest import available_releases, load_release
+    from trncheck.fixtures.manifest import available_releases, default_release, load_release
 
+    default = default_release()
     for version in available_releases():
         release = load_release(version)
-        print(f"{release.version}  {release.date}  {release.title}")
+        print(f"{release.version}  {release.date}  {release.title}{' (default)' if version == default else ''}")
+        if release.note:
+            print(f"        {release.note}")
     return 0

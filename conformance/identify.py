@@ -98,12 +98,11 @@ class Identification:
             unknown = any(pin.is_unknown for pin in self.release.all_pins)
             known = ", as far as its versions are known" if unknown else ""
             return f"Neuron {self.release.version}{known}, {_LINES[self.line]}"
-        if mixture := self.mixture:
-            parts = (f"{', '.join(names)} of {version}" for version, names in mixture.items())
-            return f"a mixture of Neuron releases: {'; '.join(parts)}"
-        if self.nearest != self.release.version:
-            return f"nearest to Neuron {self.nearest}, not {self.release.version}, {_LINES[self.line]}"
-        return f"nearest to Neuron {self.release.version}, {_LINES[self.line]}"
+        other = f", not {self.release.version}" if self.nearest != self.release.version else ""
+        strange = [f"{', '.join(names)} of {it}" for it, names in self.mixture.items() if it != self.nearest]
+        if strange:
+            return f"a mixture of Neuron releases, {self.nearest} with {' and '.join(strange)}{other}"
+        return f"nearest to Neuron {self.nearest}{other}, {_LINES[self.line]}"
 
 
 def identify(

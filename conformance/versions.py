@@ -36,12 +36,10 @@ def _data_of(item: pytest.Item) -> list[Pin | Expectation]:
     """What the manifest says of the pin or the number that a check is about; a pin may be in several stacks."""
     cases = item.callspec.params if hasattr(item, "callspec") else {}
     if "expectation" in cases:
-        return [cases["expectation"]]
+        return [cases["expectation"]] if cases["expectation"] else []
     if "pin" not in cases:
         return []
-    release = item.config.stash[RELEASE]
-    pins = [*(pin for stack in release.stacks for pin in stack.pins), *release.pins]
-    return [pin for pin in pins if pin.name == cases["pin"]]
+    return [pin for pin in item.config.stash[RELEASE].all_pins if pin.name == cases["pin"]]
 
 
 @cache

@@ -46,7 +46,7 @@ TORCH = (
         "torch.distributed",
         "the probe of PREMUL_SUM on Neuron",
         "ReduceOp.PREMUL_SUM",
-        "reduce_scatter_tensor(2, op=)",
+        "reduce_scatter_single(2, op=)",
     ),
     _part("torch.distributed.checkpoint", "the one line about a checkpoint that fails", "CheckpointException"),
     _part(

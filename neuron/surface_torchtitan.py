@@ -54,6 +54,7 @@ TORCHTITAN = (
         "torchtitan.components.metrics",
         "losses and gradient norms of every step",
         "MetricsProcessor.Config(log_freq=, disable_color_printing=)",
+        "MetricsProcessor .device_memory_monitor",
         "MetricsProcessor.log(5, extra_metrics=)",
     ),
     _part("torchtitan.components.optimizer", _ALL, "default_adamw(lr=)"),
@@ -175,6 +176,11 @@ TORCHTITAN = (
         "torchtitan.experiments.transformers_modeling_backend.model",
         "the Transformers path on a device without FlexAttention",
         "flex_attention_forward(5)",
+    ),
+    _part(
+        "torchtitan.experiments.transformers_modeling_backend.moe_replacement",
+        "experts of the Transformers path, which stock puts into the host's memory",
+        "_HFContiguousMoE .to_empty .init_states",
     ),
     _part(
         "torchtitan.experiments.transformers_modeling_backend.trainer",

@@ -64,6 +64,6 @@ def scaled_sum() -> None:
     """Reduce one number for every rank with PREMUL_SUM, as FSDP does. Collective."""
     ranks = dist.get_world_size()
     ones, mine = torch.ones(ranks, device=DEVICE), torch.zeros(1, device=DEVICE)
-    dist.reduce_scatter_tensor(mine, ones, op=dist.ReduceOp.PREMUL_SUM(0.5))
+    dist.reduce_scatter_single(mine, ones, op=dist.ReduceOp.PREMUL_SUM(0.5))
     if mine.item() != ranks / 2:
         raise ArithmeticError(f"half of {ranks} ones is {mine.item()}")

@@ -204,7 +204,7 @@ def test_several_problems_are_counted_and_the_machine_comes_first(computer, doct
     older_compiler(computer)
     missing_core(computer)
     _, lines = doctor()
-    assert lines[0].startswith("a mixture of Neuron releases: neuronx-cc of 2.32.0; ")
+    assert lines[0].startswith("a mixture of Neuron releases, 2.33.0 with neuronx-cc of 2.32.0, trn2.48xlarge with 63 ")
     assert lines[0].endswith("device 15 has 3 of 4 (and 1 more problem)")
     assert [line.split()[0] for line in problems(lines)] == ["63", "neuronx-cc:"]
 
@@ -267,6 +267,14 @@ def test_unknown_release_is_one_line_and_status_2(computer, capsys):
     assert out == ""
     assert err.startswith("trncheck doctor: unknown release '2.3': did you mean")
     assert err.count("\n") == 1
+
+
+def test_releases_say_which_is_the_default_and_what_a_run_against_them_is_worth(capsys):
+    assert main(["releases"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines if line.endswith(" (default)")] == ["2.33.0"]
+    older = next(index for index, line in enumerate(lines) if line.startswith("2.31.0 "))
+    assert "Ships PyTorch/XLA only, on which this kit does not train" in lines[older + 1]
 
 
 def test_no_framework_is_imported_where_there_is_no_device():

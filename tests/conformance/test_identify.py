@@ -91,11 +91,14 @@ def test_first_problem_is_the_first_component_of_the_table():
 def test_mixture_of_releases_is_named_component_by_component():
     older = {"aws_neuronx_runtime_lib": Found("2.34.10.0"), "aws_neuronx_collectives": Found("2.34.10.0")}
     found = identify(installed=machine("2.33.0", **older))
-    assert str(found).startswith(
-        "a mixture of Neuron releases: aws-neuronx-runtime-lib, aws-neuronx-collectives of 2.32.0; torch-neuronx, "
+    assert str(found) == (
+        "a mixture of Neuron releases, 2.33.0 with aws-neuronx-runtime-lib, aws-neuronx-collectives of 2.32.0"
     )
-    assert str(found).endswith("aws-neuronx-tools of 2.33.0")
     assert not found.is_whole
+    assert found.mixture == {
+        "2.32.0": ["aws-neuronx-runtime-lib", "aws-neuronx-collectives"],
+        "2.33.0": ["torch-neuronx", "torchtitan-neuron", "nki", "neuronx-cc", "aws-neuronx-dkms", "aws-neuronx-tools"],
+    }
 
 
 def test_component_that_releases_share_makes_no_mixture():

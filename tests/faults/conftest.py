@@ -19,6 +19,8 @@ import pytest
 
 _NEEDLESS = ("cacheprovider", "xdist", "hypothesispytest", "timeout")
 """Plugins that have no part in a conformance run."""
+_RELOADING = ("checkpoint.", "losses.learning_published")
+"""What the checks start with that load exports."""
 _OF_TRN2 = ("device", "walkthrough")
 """Subjects that only hardware can decide."""
 
@@ -62,6 +64,19 @@ def _results(checks: list[str], plant, target: str, folder: Path) -> dict:
     if len(reports) != 1:
         pytest.fail(f"the suite wrote {len(reports)} reports:\n{(folder / 'log').read_text()[-3000:]}")
     return {result.id: result for result in load_report(reports[0]).results}
+
+
+def _with_shared(started, plant):
+    """``plant``, in a child whose ``Reloader`` talks to the process of ``started``."""
+
+    def both():
+        from trncheck.conformance.reload import Reloader
+
+        Reloader.__enter__ = lambda self: vars(self).update(_process=started._process) or self
+        Reloader.__exit__ = lambda self, *_: None
+        plant()
+
+    return both
 
 
 def _run_checks(checks: list[str], plant, target: str, folder: Path) -> None:

@@ -202,7 +202,7 @@ def test_gradient_of_one_expert_missing():
 
 @fault("kernels.gradient[experts]", "gradient of w3_EFD, relative error")
 def test_gradient_of_the_expert_with_one_row_missing():
-    _spoil("backward", lambda results: results[3][-1].zero_())
+    _spoil("backward", lambda results: results[3][-2].zero_())  # behind it is what rows of no expert give
     _small()
 
 
@@ -244,7 +244,7 @@ def test_gradients_of_the_call_before_added():
     kept = []
 
     def add(results):
-        if results[1].shape == (16, 47, 64):
+        if results[1].shape == (17, 47, 64):
             now = results[1].clone()
             results[1].add_(kept.pop() if kept else 0)
             kept.append(now)

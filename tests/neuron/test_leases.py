@@ -330,25 +330,3 @@ def queue(folder: Path) -> list[int]:
     """Cores that each waiting request wants."""
     lines = [path.read_text() for path in sorted(folder.glob("ticket-*"))]
     return [json.loads(line)["count"] for line in lines if line.strip()]
-
-
-# --- one folder for all
-
-
-def test_the_folder_is_open_to_all_users(folder):
-    with lease(1):
-        assert folder.stat().st_mode & 0o7777 == 0o1777
-        assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o666}
-
-
-def test_a_temporary_folder_of_ones_own_does_not_hide_the_others(monkeypatch, tmp_path):
-    monkeypatch.delenv(leases.FOLDER)
-    before = leases.default_folder()
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    assert leases.default_folder() == before == Path("/tmp/trncheck-leases")
-
-
-def test_a_rehearsal_has_a_folder_of_its_own(monkeypatch, tmp_path):
-    monkeypatch.delenv(leases.FOLDER)
-    monkeypatch.setenv("TRNCHECK_REHEARSAL", str(tmp_path / "stand-in"))
-    assert leases.default_folder() == Path("/tmp/trncheck-leases-stand-in")

@@ -64,7 +64,7 @@ def experts_on_the_host() -> None:
 def _reduce_scaled_sums(*, refuse: bool) -> None:
     import torch.distributed as dist
 
-    reduce_scatter = dist.reduce_scatter_tensor
+    reduce_scatter = dist.reduce_scatter_single
 
     def disturbed(output, input, op=dist.ReduceOp.SUM, **kwargs):
         if op == dist.ReduceOp.PREMUL_SUM:
@@ -73,7 +73,7 @@ def _reduce_scaled_sums(*, refuse: bool) -> None:
             op = dist.ReduceOp.SUM
         return reduce_scatter(output, input, op=op, **kwargs)
 
-    dist.reduce_scatter_tensor = disturbed
+    dist.reduce_scatter_single = disturbed
 
 
 def _rank(flags: list[str], different: str | None) -> None:

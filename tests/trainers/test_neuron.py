@@ -199,7 +199,9 @@ def test_a_launch_sets_what_a_run_does_not_leave_to_defaults(rehearsing, tmp_pat
 
 
 def test_a_device_that_is_installed_and_not_there_is_no_reason_to_train_on_the_cpu():
-    code = "import torch, types; torch.neuron = types.SimpleNamespace(); import trncheck.trainers.devices"
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    assert done.stderr.splitlines()[-1].startswith("ValueError: torch_neuronx is loaded and finds no device")
-    assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in done.stderr
+    broken = "import torch, types; torch.neuron = types.SimpleNamespace(is_available=lambda: False)"
+    command = [sys.executable, "-P", "-c", f"{broken}; import trncheck.trainers.devices"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ValueError: torch-neuronx is loaded and finds no NeuronCore")
+    assert last.endswith("; or set TORCH_DEVICE_BACKEND_AUTOLOAD=0 to train on the CPU")
