@@ -12,6 +12,7 @@ SUBJECTS = (
     "kernel_training",
     "memory",
     "paths",
+    "router",
     "layouts",
     "determinism",
     "losses",

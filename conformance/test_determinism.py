@@ -12,7 +12,7 @@ CASES = tuple(
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def repeats(runs, target, tmp_path_factory):
     """Short runs from a random start, in this process and in another one."""
     launcher = "fork" if target == "cpu" else "torchrun"

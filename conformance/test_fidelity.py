@@ -33,7 +33,7 @@ each_start = _cases(*((path, model, 1) for path in ("native", "hf") for model in
 each_sharded_start = _cases(("native", "moe", 2), ("hf", "moe", 2))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def models(target, tmp_path_factory):
     """Real models in parts, random starts, and folders with odd heads."""
     return FidelityRuns(tmp_path_factory.mktemp("fidelity"), "fork" if target == "cpu" else "torchrun")

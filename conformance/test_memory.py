@@ -8,7 +8,7 @@ from trncheck.conformance.compare import relative_errors
 from trncheck.conformance.unusual_runs import UnusualRuns
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def poisoned(runs, target, tmp_path_factory):
     """First steps in memory that holds NaN, by case."""
     launcher = "fork" if target == "cpu" else "torchrun"

@@ -1,5 +1,7 @@
 """Does a restart go on exactly where the run stopped, and never by accident?"""
 
+from collections import Counter
+
 import pytest
 
 from trncheck.conformance import bars
@@ -34,6 +36,62 @@ def test_restarted(judge, runs, case, what):
     judge.equal("steps", [step.step for step in restarted], [step.step for step in straight], elements=len(straight))
     for a, b in zip(straight, restarted, strict=False):
         judge.equal(f"{what} of step {a.step}", getattr(b, what), getattr(a, what))
+
+
+@each_case
+def test_epochs(judge, runs, case):
+    """The second epoch has the documents of the first, each of them once, in another order.
+
+    What `resume.restarted` holds is that a restart goes on in that order.
+
+    Why: Position and order were lost at the end of an epoch, and the data started from the beginning
+    (https://github.com/pytorch/torchtitan/issues/1357). A dataset that is read once more in the same order resumes bit
+    for bit.
+
+    Red when: a document is lost, doubled or cut at the end of an epoch, or comes in the order of the first one.
+
+    Reading a failure: Lost and doubled documents are rows that ranks or epochs share; a number of documents that is
+    another is one that was cut. The same order is a shuffle that does not know the epoch.
+    """
+    first, second = (_documents(runs.straight(case), steps) for steps in ((1, 2, 3), (4, 5, 6)))
+    judge.equal("documents of the second epoch", len(second), len(first))
+    counted = Counter(second)
+    lost, doubled = Counter(first) - counted, counted - Counter(first)
+    judge.equal("documents that the second epoch lacks", lost.total(), 0, elements=len(first))
+    judge.equal("documents that it has too often", doubled.total(), 0, elements=len(first))
+    judge.equal("the order differs", first != second, True)
+
+
+@pytest.mark.parametrize(
+    ("case", "ranks"),
+    [
+        pytest.param(Case("native", "dense-tied", 1), 2, id="from-1-to-2"),
+        pytest.param(Case("native", "moe", 2), 1, id="from-2-to-1"),
+    ],
+)
+@pytest.mark.level("standard")
+def test_other_ranks(judge, runs, case, ranks):
+    """A restart on another number of ranks goes on with the right rows, or is refused for the sake of the data.
+
+    Why: The position in the data is kept by rank. Where another number of ranks takes what it finds, rows are trained
+    twice or never, and no number says so; torchtitan refuses it. Position and order were lost in other ways
+    (https://github.com/pytorch/torchtitan/issues/1357).
+
+    Red when: a restart on other ranks trains on rows that are not the next ones, or fails for another reason.
+
+    Reading a failure: `tokens` name the first step whose rows are not those of a run without a restart. Another
+    message means that the run broke elsewhere; if `resume.restarted` is red as well, start there.
+    """
+    try:
+        run = runs.rerun(case, steps=6, load_step=4, ranks=ranks)
+    except RunFailed as error:
+        judge.note("refusal", str(error))
+        judge.equal("refused for the data", "dataloader" in str(error).lower(), True)
+        if judge.failures:
+            judge.fail(f"  it ended with: {error}")
+        return
+    for got, want in zip(run.steps, runs.straight(case).steps[4:], strict=False):
+        judge.equal(f"tokens of step {want.step}", got.tokens, want.tokens)
 
 
 def test_schedule(judge, runs):
@@ -81,6 +139,19 @@ def test_nothing_left(judge, runs):
     means that the run broke before it came there; the evidence has it.
     """
     _hold_refusal(judge, runs, "nothing to train", steps=6, load_step=6)
+
+
+def _documents(run, steps) -> list[tuple[int, ...]]:
+    """Documents of the global batches, one rank after the other, in the order in which each was fed them."""
+    found: list[list[int]] = []
+    for rank in range(run.world_size):
+        for batch in map(run.batch, steps):
+            columns = (batch[name].chunk(run.world_size)[rank].flatten().tolist() for name in ("input", "positions"))
+            for token, position in zip(*columns, strict=True):
+                if position == 0:
+                    found.append([])
+                found[-1].append(token)
+    return [tuple(document) for document in found]
 
 
 def _hold_refusal(judge, runs, words: str, **how) -> None:

@@ -72,3 +72,32 @@ def test_zero_steps_accepted():
     from trncheck.trainers.trainer import NativeTrainer
 
     NativeTrainer._check_loaded = lambda self: None
+
+
+@fault("resume.epochs[native-dense-tied-1r]", "the order differs: expected True, found False")
+def test_epochs_all_in_one_order():
+    from datasets import Dataset
+
+    Dataset.shuffle = lambda self, *args, **kwargs: self
+
+
+@fault("resume.epochs[hf-dense-untied-2r]", "documents that the second epoch lacks")
+def test_ranks_read_the_same_part_from_the_second_epoch_on():
+    from datasets import Dataset
+
+    original = Dataset.shuffle
+
+    def first_half_twice(self, *args, **kwargs):
+        shuffled = original(self, *args, **kwargs)
+        half = [*range(len(shuffled) // 2)]
+        return shuffled.select(half + half)
+
+    Dataset.shuffle = first_half_twice
+
+
+@fault("resume.other_ranks[from-1-to-2]", "tokens of step 5")
+def test_position_in_the_data_not_kept():
+    from torchtitan.components.dataloader import ParallelAwareDataloader
+
+    ParallelAwareDataloader.state_dict = lambda self: {}
+    ParallelAwareDataloader.load_state_dict = lambda self, state_dict: None
