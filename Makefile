@@ -12,7 +12,7 @@ test: .venv/installed
 	$(BIN)/pytest tests -n 2 --dist worksteal $(ARGS)
 
 faults: .venv/installed
-	$(BIN)/pytest tests/faults -v $(ARGS)
+	$(BIN)/pytest tests/faults -n 2 --dist worksteal $(ARGS)
 
 # On a Neuron machine, into the environment that is active there; builds no .venv.
 trn2:

@@ -39,6 +39,8 @@ class Apart:
         for report in self._reports(item):
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        # What this process has set up for a neighbour that ran here, expecting this check to follow.
+        item.session._setupstate.teardown_exact(nextitem)
         return True
 
     def pytest_sessionfinish(self):

@@ -1,5 +1,6 @@
 """What checks are given. Registered by the plugin in conformance runs only."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,11 +8,19 @@ import pytest
 from trncheck.conformance.judge import Judge
 from trncheck.conformance.outcomes import JUDGE
 from trncheck.conformance.plugin import RELEASE
+from trncheck.neuron import settings
 
 LAUNCHER = {"cpu": "fork", "trn2": "torchrun"}
 """How ranks are started, by target."""
 DEVICE = {"cpu": "cpu", "trn2": "neuron"}
 """Where the tensors are that kernels are tried on, by target."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def explicit_settings(request, tmp_path_factory):
+    """On a Neuron device, variables are set where their defaults moved, and caches of compilations are the session's."""
+    if request.config.option.target == "trn2":
+        os.environ |= settings.explicit(os.environ, tmp_path_factory.mktemp("neuron"))
 
 
 @pytest.fixture

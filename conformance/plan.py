@@ -30,6 +30,7 @@ _SECONDS = {
     "walkthrough": (0, 10),
 }
 """Mean duration of a check by subject, on a CPU and on trn2, where its marker ``minutes`` says nothing."""
+_OTHER = (2, 30)
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,9 @@ def _cores(item: pytest.Item) -> int:
 
 def _seconds(item: pytest.Item, name: str, target: str) -> float:
     if target == "cpu":
-        return 0.0 if item.get_closest_marker("trn2") else _SECONDS[name.split(".")[0]][0]
+        return 0.0 if item.get_closest_marker("trn2") else _SECONDS.get(name.split(".")[0], _OTHER)[0]
     mark = item.get_closest_marker("minutes")
-    return mark.args[0] * 60 if mark else _SECONDS[name.split(".")[0]][1]
+    return mark.args[0] * 60 if mark else _SECONDS.get(name.split(".")[0], _OTHER)[1]
 
 
 class _Collector:

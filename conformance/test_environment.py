@@ -86,6 +86,7 @@ def test_release(judge, request, release, target):
         judge.fail(f"a mixture of Neuron releases: {parts}; install one of them whole")
 
 
+@pytest.mark.level("standard")
 def test_surface(judge):
     """Every name of torch, torchtitan, Transformers, torch_neuronx, nki and nkilib that the kit relies on is there.
 

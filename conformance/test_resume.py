@@ -7,6 +7,7 @@ import pytest
 from trncheck.conformance import bars
 from trncheck.conformance.cases import Case
 from trncheck.conformance.runs import PEAK_RATE
+from trncheck.fixtures import corpus
 from trncheck.trainers.errors import RunFailed
 
 CASES = [
@@ -142,15 +143,17 @@ def test_nothing_left(judge, runs):
 
 
 def _documents(run, steps) -> list[tuple[int, ...]]:
-    """Documents of the global batches, one rank after the other, in the order in which each was fed them."""
+    """Documents of the global batches, rank by rank, in the order in which each was fed them, across ends of rows."""
     found: list[list[int]] = []
     for rank in range(run.world_size):
+        ended = True
         for batch in map(run.batch, steps):
-            columns = (batch[name].chunk(run.world_size)[rank].flatten().tolist() for name in ("input", "positions"))
-            for token, position in zip(*columns, strict=True):
-                if position == 0:
+            columns = (batch[name].chunk(run.world_size)[rank].flatten().tolist() for name in ("input", "labels"))
+            for token, label in zip(*columns, strict=True):
+                if ended:
                     found.append([])
                 found[-1].append(token)
+                ended = label == corpus.EOS
     return [tuple(document) for document in found]
 
 

@@ -14,14 +14,18 @@ FOLDER = "TORCH_NEURONX_DEBUG_DIR"
 
 _LONGEST = 300
 _COMPILER_WORDS = re.compile(r"compil|neuronx-cc|\bNCC_|\bMLIR\b|^nki\.", re.IGNORECASE | re.MULTILINE)
-_SAYS_ERROR = re.compile(r"\berror\b|\[NCC_\w+\]|\bassert", re.IGNORECASE)
+_CODE = re.compile(r"\bNCC_\w+")
+"""What neuronx-cc numbers its errors by."""
+_SAYS_ERROR = re.compile(r"\berror\b|\bassert", re.IGNORECASE)
 _PYTHON_ERROR = re.compile(r"^[\w.]*(?:Error|Exception|Failure)\b: *\S")
 _NOISE = re.compile(
     r"""^(?:
         Traceback\ \(most\ recent\ call\ last\)
       | \s*File\ ".*",\ line\ \d+
       | \s+                                        # the code below such a line, and pointers into it
-      | [\^~\s]+$
+      | [\^~*=\s-]+$
+      | An\ Internal\ Compiler\ Error\ has\ occurred
+      | Error\ class:|Command\ line:|Internal\ details:
       | (?:During\ handling\ of|The\ above\ exception\ was)
       | (?:Exception\ raised\ from|C\+\+\ CapturedTraceback|Stack\ (?:dump|trace)|\[?\bbacktrace)
       | \#?\d+:?\ +(?:0x|\w+::|.*\(\+?0x)            # frames of a C++ stack
@@ -33,8 +37,10 @@ _NOISE = re.compile(
     re.VERBOSE,
 )
 _STAMP = re.compile(
-    r"^(?:\[?\d{4}-\d\d-\d\d[T ][\d:.,]+Z?\]?\s*)?(?:\d+\s+)?(?:\[?(?:INFO|DEBUG|WARNING|ERROR|FATAL)\]?:?\s+)?"
+    r"^(?:\[?\d{4}-\d\d-\d\d[T ][\d:.,]+Z?\]?\s+)?(?:(?:\d+|\[?(?:USER|INFO|DEBUG|WARNING|ERROR|FATAL)\]?:?)\s+){0,2}"
+    r"(?:\[[\w/.-]+\]:\s*)?(?:Error message:\s*)?"
 )
+"""Before what a line says: ``2026-11-30T10:00:02Z ERROR 4711 [neuronx-cc]: Error message:``."""
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _PATH = re.compile(r"(?:/[\w.+@-]+)+/(?=[\w.+@-])")
 
@@ -56,12 +62,13 @@ def explain(error: BaseException) -> tuple[str, str]:
     whole = "".join(traceback.format_exception(error))
     said = [line for text in texts for line in _lines(text)]
     candidates = (
+        next((line for line in said if _CODE.search(line)), None),
         next((line for line in said if _SAYS_ERROR.search(line) and not _PYTHON_ERROR.match(line)), None),
         next((line for line in said if _PYTHON_ERROR.match(line)), None),
         next(iter(said), None),
     )
     line = next(filter(None, candidates), type(error).__name__)
-    return _PATH.sub("", line)[:_LONGEST], "\n".join(dict.fromkeys([whole, *texts]))
+    return _PATH.sub("", line)[:_LONGEST], "\n".join([whole, *(text for text in texts if text not in whole)])
 
 
 def failure(error: BaseException, kernel: str, folder: Path | None = None) -> KernelFailed:

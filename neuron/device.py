@@ -174,7 +174,11 @@ def fallbacks() -> Fallbacks:
     """
     package = _package()
     if missing := [name for name in _TRACKING if not callable(getattr(package, name, None))]:
-        why = why_not_available() if package is None else f"torch_neuronx has no {missing[0]}, and logs no fallback"
+        why = (
+            why_not_available()
+            if package is None
+            else f"torch_neuronx has no {missing[0]}, and how it logs a fallback is not published"
+        )
         return Fallbacks(False, why_not=why)
     synchronize()
     executed, fallen_back = package.get_executed_ops(), package.get_fallback_ops()

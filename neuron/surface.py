@@ -38,12 +38,11 @@ class Miss:
     breaks: str
     """What does not work because of it."""
     instead: str = ""
-    """What is used in its place; such a miss breaks nothing."""
+    """What is used in its place, or what is not known then; such a miss breaks nothing."""
 
     @property
     def line(self) -> str:
-        end = f"used instead: {self.instead}" if self.instead else f"breaks {self.breaks}"
-        return f"{self.name} {self.problem}; {end}"
+        return f"{self.name} {self.problem}; {self.instead or f'breaks {self.breaks}'}"
 
 
 @dataclass

@@ -12,7 +12,7 @@ class Part(NamedTuple):
     """What does not work without it."""
     entries: tuple[str, ...]
     instead: str = ""
-    """What is used in its place where it is missing; such a miss breaks nothing."""
+    """Where it is missing, what is used in its place or not known then; such a miss breaks nothing."""
 
 
 def part(module: str, breaks: str, *entries: str, instead: str = "") -> Part:

@@ -120,7 +120,7 @@ NKILIB = (
         "nkilib.core.embeddings.rope_hf",
         "nkilib's RoPE kernel",
         "rope_hf(4, rope_cache=, backward=)",
-        instead="the kit's own RoPE kernel",
+        instead="the kit's own RoPE kernel runs",
     ),
 )
 
@@ -130,13 +130,13 @@ TORCH_NEURONX = (
         "torch",
         "memory of a run",
         "neuron.memory_stats | neuron.max_memory_allocated",
-        instead="nothing: memory is not measurable",
+        instead="memory is not measurable",
     ),
     _part(
         "torch",
         "peaks of memory by step",
         "neuron.reset_peak_memory_stats",
-        instead="the peak since the process started",
+        instead="peaks are those since the process started",
     ),
     _part(
         "torch_neuronx",
@@ -144,19 +144,19 @@ TORCH_NEURONX = (
         "get_fallback_ops(0)",
         "get_executed_ops(0)",
         "clear_op_tracking(0)",
-        instead="nothing: fallbacks are not measurable",
+        instead="which operators ran on the CPU is not measurable",
     ),
     _part(
         "torch_neuronx",
         "graph capture of NKI kernels",
         "nki_op(2, mutates_args=) | nki_hop.nki_op(2, mutates_args=)",
-        instead="torch.library.custom_op",
+        instead="torch.library.custom_op registers them",
     ),
     _part(
         "torch_neuronx",
         "NKI kernels on the device",
         "wrap_nki(1) | nki_hop.wrap_nki(1)",
-        instead="the kernel itself, called with tensors of the device",
+        instead="kernels are called themselves, as is documented",
     ),
 )
 

@@ -222,7 +222,8 @@ def _kill_tree(process: subprocess.Popen) -> None:
         for member in [*root.children(recursive=True), root]:
             with suppress(psutil.NoSuchProcess):  # it has just ended by itself
                 member.kill()
-        process.wait()
+        # Not process.wait(), which never ends where a signal has interrupted it before.
+        psutil.wait_procs([root], timeout=30)
 
 
 def _cause(logs: Sequence[Path], exit_codes: Sequence[int | None] = ()) -> str:

@@ -11,7 +11,7 @@ from trncheck.conformance.planted import Fault
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKS = [pytest.param(check, id=check.name) for check in explain.checks()]
-HARDWARE_ONLY = {"walkthrough.expectation"}
+HARDWARE_ONLY = {"environment.machine"}
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -30,7 +30,7 @@ def test_every_check_says_what_turns_it_red(check):
 
 def test_subjects_come_in_the_order_of_a_report_and_checks_in_that_of_their_modules():
     names = [check.name for check in explain.checks()]
-    assert names[:3] == ["pins.pin", "pins.stack", "pins.impostors"]
+    assert [name for name in names if name.startswith("pins.")] == ["pins.pin", "pins.stack", "pins.impostors"]
     assert tuple(dict.fromkeys(name.split(".")[0] for name in names)) == ids.SUBJECTS
 
 

@@ -106,12 +106,12 @@ def test_collection_imports_no_framework_and_leaves_nothing(collections, inner_o
     assert not list(inner_of_module.folder.iterdir())
 
 
-def test_ids_are_unique_and_subjects_come_in_one_piece_with_the_pins_first(collections):
+def test_ids_are_unique_and_subjects_come_in_one_piece_with_the_environment_first(collections):
     nodes = [line for line in collections["full"].out.splitlines() if "::" in line]
     assert len(nodes) == len(set(nodes)) > 200
     modules = [module for module, _ in itertools.groupby(node.partition("::")[0] for node in nodes)]
     assert len(modules) == len(set(modules))
-    assert modules[0].endswith("test_pins.py")
+    assert modules[0].endswith("test_environment.py")
 
 
 def test_collection_has_the_same_order_every_time(collections, inner):
@@ -125,7 +125,7 @@ def test_level_picks_checks(collections):
     assert smoke < standard < full
     assert "test_trajectory[native-dense-tied-1r]" in smoke
     assert "test_trajectory[native-dense-tied-2r]" in standard - smoke
-    assert full - standard == {"test_full_size_random_start"}
+    assert "test_full_size_random_start" in full - standard
 
 
 def test_checkout_is_judged_by_plain_pytest(inner, collections):
@@ -166,14 +166,13 @@ def test_part_of_the_suite_is_never_taken_for_the_whole(inner, suite):
 
 def test_machine_with_a_device_is_judged_as_one(inner):
     inner.plant(trn2=TRN2)
-    ended = inner.run("-p", "trn2", "--check", "pins.*", "--check", "walkthrough.*")
+    ended = inner.run("-p", "trn2", "--check", "pins.*")
     assert ended.report.target == "trn2"
     assert ended.report.pins
     assert ended.status == 0, ended.out
     assert "pins.pin[torchtitan]" not in ended.results
     assert ended.report.verdict.status == "incomplete"
     assert not any("CPU" in reason for reason in ended.report.verdict.reasons)
-    assert "3 required checks not-run" in ended.report.verdict.reasons[-1]
 
 
 def test_failure_beside_the_checks_is_not_overruled_by_the_verdict(inner):

@@ -102,6 +102,15 @@ def test_the_line_reaches_who_launches_a_kernel(raising):
         ("frame #0: c10::f\nCommand '['neuronx-cc']' returned non-zero exit status 1.\nno such bank", "no such bank"),
         ("[ERROR] cannot allocate 30 MiB in SBUF", "cannot allocate 30 MiB in SBUF"),
         ("assertion failed: 128 % 96 == 0", "assertion failed: 128 % 96 == 0"),
+        (
+            "2026-11-30T10:00:02Z ERROR 4711 [neuronx-cc]: *****\n"
+            "2026-11-30T10:00:02Z ERROR 4711 [neuronx-cc]:  An Internal Compiler Error has occurred\n"
+            "2026-11-30T10:00:02Z ERROR 4711 [neuronx-cc]: Error message:  tile error in pass 3\n"
+            "2026-11-30T10:00:02Z ERROR 4711 [neuronx-cc]: Error class:    CompilerInternalError\n"
+            '2026-11-30T10:00:02Z ERROR 4711 [neuronx-cc]:   File "neuronxcc/driver/jobs/Frontend.py", line 3, in run',
+            "tile error in pass 3",
+        ),
+        ("Compilation failed with error X\n2026-11-30T10:00:02Z ERROR 7 [x/y]: [NCC_A1] bank 9", "[NCC_A1] bank 9"),
         ("x" * 1000, "x" * 300),
     ],
 )

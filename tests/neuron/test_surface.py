@@ -188,9 +188,9 @@ def test_a_miss_is_one_line_that_says_what_it_breaks(package, entry, line):
 
 def test_a_missing_name_with_something_in_its_place_is_told_apart(package):
     package(MODULE)
-    expected = "foreign.part.gone is missing; used instead: a counter of ours"
-    assert lines("gone", instead="a counter of ours") == ([], [expected])
-    assert lines("by_name(1)", instead="a counter of ours")[0] == [
+    expected = "foreign.part.gone is missing; a counter of ours is used"
+    assert lines("gone", instead="a counter of ours is used") == ([], [expected])
+    assert lines("by_name(1)", instead="a counter of ours is used")[0] == [
         "foreign.part.by_name now demands op; breaks training"
     ]
 
