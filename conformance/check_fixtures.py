@@ -18,7 +18,7 @@ DEVICE = {"cpu": "cpu", "trn2": "neuron"}
 
 @pytest.fixture(scope="session", autouse=True)
 def explicit_settings(request, tmp_path_factory):
-    """On a Neuron device, variables are set where their defaults moved, and caches of compilations are the session's."""
+    """On a Neuron device, set variables whose defaults have moved, and give the session its own compilation caches."""
     if request.config.option.target == "trn2":
         os.environ |= settings.explicit(os.environ, tmp_path_factory.mktemp("neuron"))
 

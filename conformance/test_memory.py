@@ -40,8 +40,8 @@ def test_poison(judge, runs, poisoned, case):
     for when in ("drawn", "loaded"):
         if list(run.folder.glob(f"record/poison-{when}-*")):
             judge.equal(f"not written when weights are {when}", run.poisoned(when), [])
-    judge.equal("error", error, "")
     if error:
+        judge.fail(f"in poisoned memory the run ended with {error}")
         return
     usual = runs.published(case)
     gap = abs(run.losses[0] - usual.losses[0])

@@ -9,28 +9,31 @@ from trncheck.kernels.simulator.registers import Register
 from trncheck.kernels.simulator.storage import TAINT, UNWRITTEN, WRITTEN, Buffer, Storage
 from trncheck.kernels.simulator.tensor import NkiTensor
 
+_F32 = np.dtype(np.float32)
+
 Taint = np.ndarray | None
 """None, or for each element 0 or the mark of the never-written memory that it comes from."""
 
 
 def read(tensor: NkiTensor, operand: str) -> tuple[np.ndarray, Taint]:
     """Values of ``tensor`` in their storage dtype (a view), and their taint."""
-    values, state = _reach(tensor)
+    storage = tensor.storage
+    storage.touch(current())
+    if storage.state is None and not storage.fresh:
+        offset = tensor.offset if tensor.indirect_by is None else start(tensor)
+        return _view(storage, tensor, offset), None
+    values, state = peek(tensor)
     return values, None if state is None else taint_of(state, tensor, operand)
 
 
 def read_where(tensor: NkiTensor, operand: str, chosen: np.ndarray) -> tuple[np.ndarray, Taint]:
     """``read`` of the ``chosen`` elements: what the others hold is of no consequence."""
-    values, state = _reach(tensor)
+    tensor.storage.touch(current())
+    values, state = peek(tensor)
     if state is None:
         return values, None
     state = np.where(chosen.reshape(tensor.shape), state, WRITTEN)
     return values, taint_of(state, tensor, operand)
-
-
-def _reach(tensor: NkiTensor) -> tuple[np.ndarray, np.ndarray | None]:
-    tensor.storage.touch(current())
-    return peek(tensor)
 
 
 def peek(tensor: NkiTensor) -> tuple[np.ndarray, np.ndarray | None]:
@@ -45,12 +48,14 @@ def peek(tensor: NkiTensor) -> tuple[np.ndarray, np.ndarray | None]:
 def read_f32(tensor: NkiTensor, operand: str) -> tuple[np.ndarray, Taint]:
     """Values of ``tensor`` as fp32, the precision that engines compute in."""
     values, taint = read(tensor, operand)
-    return values.astype(np.float32, copy=False), taint
+    return values if values.dtype == _F32 else values.astype(_F32), taint
 
 
 def read_like(tensor: NkiTensor, operand: str, shape: tuple[int, ...]) -> tuple[np.ndarray, Taint]:
     """``read_f32`` in ``shape``, which has as many elements per partition."""
     values, taint = read_f32(tensor, operand)
+    if values.shape == shape:
+        return values, taint
     return values.reshape(shape), None if taint is None else taint.reshape(shape)
 
 

@@ -49,8 +49,8 @@ def to_tensor(values: np.ndarray, name: str, degree: int) -> NkiTensor:
     return NkiTensor(storage, storage.shape, storage.strides, 0, dtype)
 
 
-def values_of(tensor: NkiTensor) -> np.ndarray:
-    """The values of an HBM tensor in its own dtype."""
+def values_of(tensor: NkiTensor, copy: bool = True) -> np.ndarray:
+    """The values of an HBM tensor in its own dtype; without ``copy`` its own memory where that holds them."""
     storage = tensor.storage
     size = storage.whole.itemsize
     view = np.ndarray(
@@ -60,7 +60,8 @@ def values_of(tensor: NkiTensor) -> np.ndarray:
         tensor.offset * size,
         tuple(stride * size for stride in tensor.strides),
     )
-    return view.astype(dtypes.stored(tensor.dtype) if dtypes.precise() else _hardware(tensor.dtype), order="C")
+    dtype = dtypes.stored(tensor.dtype) if dtypes.precise() else _hardware(tensor.dtype)
+    return view.astype(dtype, order="C", copy=copy)
 
 
 def _hardware(name: str) -> np.dtype:

@@ -37,9 +37,9 @@ class Values:
         for name in self.mutated:
             arrays.update(arguments[name], self.arrays[name])
         made = {
-            key: arguments[key] if key in arguments else arrays.like_caller(values, as_torch)
-            for key, values in self.arrays.items()
+            key: arrays.like_caller(values, as_torch) for key, values in self.arrays.items() if key not in arguments
         }
+        made |= arguments
         return _map(self.structure, lambda leaf: made[leaf.key] if isinstance(leaf, _Slot) else leaf)
 
 
@@ -47,6 +47,7 @@ def collect(kernel: str, returned: list, arguments: dict[str, NkiTensor], strict
     """Take the outputs of core 0; NkiError for buffers that are no output and for values that nobody wrote."""
     found: dict[str, np.ndarray] = {}
     passed: dict[str, None] = {}
+    delivered: list = []
     names = {id(tensor.storage): name for name, tensor in arguments.items()}
 
     def take(leaf):
@@ -61,14 +62,15 @@ def collect(kernel: str, returned: list, arguments: dict[str, NkiTensor], strict
                 raise NkiError.at(leaf.storage.line, f"{kernel} returns {leaf!r}; an output must be in nl.shared_hbm")
             key = f"output {len(found)}"
             _check_written(kernel, key, leaf, strict)
-        found[key] = arrays.values_of(leaf)
+            found[key] = arrays.values_of(leaf, copy=leaf.storage in delivered)
+            delivered.append(leaf.storage)
         return _Slot(key)
 
     structure = _map(returned[0], take)
     mutated = [name for name, tensor in arguments.items() if tensor.storage.dirty]
     for name in mutated:
         _check_written(kernel, name, arguments[name], strict)
-        found[name] = arrays.values_of(arguments[name])
+        found[name] = arrays.values_of(arguments[name], copy=False)
     return Values(structure, found, mutated, [*passed])
 
 

@@ -78,22 +78,30 @@ class NkiTensor:
         return [[stride, size] for stride, size in zip(self.strides, self.shape, strict=True)]
 
     def __getitem__(self, key) -> "NkiTensor":
-        keys = self._keys(key)
+        keys = key if type(key) is tuple and len(key) == len(self.shape) else self._keys(key)
         # On chip the partition dimension stays and two dimensions at least; in HBM one.
         on_chip = self.storage.buffer.on_chip
         least, left = 2 if on_chip else 1, len(keys)
         shape, strides, offset = [], [], self.offset
-        for dim, (k, size, stride) in enumerate(zip(keys, self.shape, self.strides, strict=True)):
-            if isinstance(k, slice):
-                if k.start is None and k.stop is None and k.step is None and size:
+        for k, size, stride in zip(keys, self.shape, self.strides, strict=True):
+            if type(k) is slice:
+                start, stop, step = k.start, k.stop, k.step
+                if start is None and stop is None and step is None and size:
                     shape.append(size)
                     strides.append(stride)
-                    continue
-                start, stop, step = _bounds(k, size, dim, self)
-                shape.append(-(-(stop - start) // step))
-                strides.append(stride * step)
-                offset += start * stride
+                elif step is None and type(start) is type(stop) is int and 0 <= start < stop <= size:
+                    shape.append(stop - start)
+                    strides.append(stride)
+                    offset += start * stride
+                else:
+                    start, stop, step = _bounds(k, size, len(keys) - left + len(shape), self)
+                    shape.append(-(-(stop - start) // step))
+                    strides.append(stride * step)
+                    offset += start * stride
+            elif k is Ellipsis:
+                return self[tuple(self._keys(key))]
             else:
+                dim = len(keys) - left + len(shape)
                 offset += self._position(k, size, dim) * stride
                 if left > least and not (on_chip and dim == 0):
                     left -= 1

@@ -9,8 +9,14 @@ import pytest
 fault = pytest.mark.fault
 
 
-def _everywhere(source: str) -> None:
-    """Execute ``source`` here, and at the start of every Python process that is started from here."""
+def _everywhere(config: str, source: str) -> None:
+    """Execute ``source`` here, and at the start of every Python process that is started from here.
+
+    Only the case of ``config`` is trained.
+    """
+    from trncheck.conformance import test_determinism
+
+    test_determinism.CASES = tuple(case for case in test_determinism.CASES if case.config == config)
     folder = tempfile.mkdtemp()
     Path(folder, "sitecustomize.py").write_text(source)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
@@ -19,7 +25,9 @@ def _everywhere(source: str) -> None:
 
 @fault("determinism.processes[native-dense-tied-1r]", "loss of step 1: expected")
 def test_seed_from_the_time():
-    _everywhere("""
+    _everywhere(
+        "qwen3_native_tiny",
+        """
 import time
 from trncheck.trainers.trainer import NativeTrainer
 original = NativeTrainer.__init__
@@ -27,12 +35,15 @@ def seeded(self, config):
     config.debug.seed = time.time_ns() % 2**31
     original(self, config)
 NativeTrainer.__init__ = seeded
-""")
+""",
+    )
 
 
 @fault("determinism.processes[native-moe-2r]", "loss of step 1: expected")
 def test_weights_drawn_in_the_order_of_a_set():
-    _everywhere("""
+    _everywhere(
+        "qwen3_moe_tiny",
+        """
 import torch
 from trncheck.trainers.trainer import NativeTrainer
 original = NativeTrainer._check_loaded
@@ -44,12 +55,15 @@ def drawn(self):
         for name in set(names):
             names[name]._local_tensor.mul_(1 + torch.rand((), generator=generator))
 NativeTrainer._check_loaded = drawn
-""")
+""",
+    )
 
 
 @fault("determinism.processes[hf-moe-2r]", "exported files that differ in a byte: expected [], found ['config.json']")
 def test_time_in_the_export():
-    _everywhere("""
+    _everywhere(
+        "qwen3_hf_moe_tiny",
+        """
 import json, time
 from trncheck.trainers import trainer
 original = trainer.complete_export
@@ -58,4 +72,5 @@ def stamped(folder, **kwargs):
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"exported": time.time_ns()}))
 trainer.complete_export = stamped
-""")
+""",
+    )

@@ -33,7 +33,7 @@ def test_counters_of_experts_left_out():
     MoE._init_self_buffers = lambda self, *, buffer_device=None: None
 
 
-@fault("memory.poison[native-moe-2r]", "|difference of step-1 loss|: nan")
+@fault("memory.poison[native-moe-2r]", "in poisoned memory the run ended with RuntimeError: Loss is not finite")
 def test_rows_are_added_to_unwritten_ones():
     from torchtitan.models.common import token_dispatcher
 
@@ -55,7 +55,8 @@ def test_gradient_of_the_last_row_is_not_written():
     def launch(original, operator, direction, *args, **kwargs):
         results = original(operator, direction, *args, **kwargs)
         if "experts" in operator and direction == "backward":
-            results[0][-1] = torch.empty_like(results[0][-1])
+            fresh = torch.empty_like(results[0][-1])
+            results[0][-1] = fresh if fresh.isnan().all() else 0  # as memory mostly is
         return results
 
     _wrap(runtime, "launch", launch)

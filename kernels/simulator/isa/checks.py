@@ -85,7 +85,10 @@ def same_extent(**tensors: NkiTensor) -> None:
 
 
 def not_both_in_psum(**tensors: NkiTensor) -> None:
-    if all(tensor.buffer is Buffer.psum for tensor in tensors.values()):
+    for tensor in tensors.values():
+        if tensor.storage.buffer is not Buffer.psum:
+            return
+    if tensors:
         raise NkiError(f"{' and '.join(tensors)} are both in PSUM; one must be in SBUF")
 
 
