@@ -68,11 +68,6 @@ CONDITION_SHARE = 0.05
 bfloat16, of the largest element, and 0.0043 of the norm."""
 
 
-def ulp(value: float, eps: float = FP32_EPS) -> float:
-    """Distance of two neighbours at the magnitude of ``value``, in a dtype with ``eps``."""
-    return eps * 2.0 ** math.floor(math.log2(abs(value))) if value else 0.0
-
-
 def logits(largest: float) -> Bar:
     """For the largest difference between two sets of logits whose largest value is ``largest``."""
     return Bar(

@@ -1,4 +1,4 @@
-"""Errors between two sets of tensors, by parameter group."""
+"""Errors between two sets of tensors, by parameter group, and the resolution of numbers."""
 
 import math
 import re
@@ -14,6 +14,11 @@ _GROUPS = {
     "router": r"mlp\.gate\.",
     "feed-forward": r"mlp",
 }
+
+
+def ulp(value: float, eps: float = 2.0**-23) -> float:
+    """Distance of two neighbours at the magnitude of ``value``, in a dtype with ``eps``: fp32 unless given."""
+    return eps * 2.0 ** math.floor(math.log2(abs(value))) if value else 0.0
 
 
 def parameter_group(name: str) -> str:

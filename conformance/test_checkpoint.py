@@ -6,6 +6,7 @@ import pytest
 
 from trncheck.conformance import bars
 from trncheck.conformance.cases import Case, each_case
+from trncheck.conformance.compare import ulp
 from trncheck.conformance.export_files import COMPANIONS, read_headers
 
 _SAFETENSORS_DTYPE = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
@@ -100,7 +101,7 @@ def test_logits(judge, runs, reloader, case):
     run = runs.published(case)
     got, want = reloader(run).logits, run.final_logits()
     off, most = (got - want).abs().max().item(), want.abs().max().item()
-    judge.at_most("largest |difference|", off, bars.logits(most), elements=want.numel(), ulp=bars.ulp(most))
+    judge.at_most("largest |difference|", off, bars.logits(most), elements=want.numel(), ulp=ulp(most))
 
 
 @pytest.mark.level("standard")

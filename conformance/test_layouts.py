@@ -7,7 +7,7 @@ import pytest
 
 from trncheck.conformance import bars
 from trncheck.conformance.cases import Layout, each_layout
-from trncheck.conformance.compare import pooled_errors, relative_errors
+from trncheck.conformance.compare import pooled_errors, relative_errors, ulp
 from trncheck.conformance.judge import KnownDefect
 from trncheck.conformance.runs import MAX_NORM, PROMPTS, ROWS, SEQ_LEN
 from trncheck.fixtures import corpus
@@ -303,8 +303,8 @@ def _hold_step(judge, runs, layout, reference=None):
     if layout.mesh:
         judge.equal("mesh", run.mesh, dict(layout.mesh))
     gap = abs(run.losses[0] - reference.losses[0])
-    ulp = bars.ulp(reference.losses[0])
-    judge.at_most("|difference of loss|", gap, bars.STEP1_LOSS, unit="nat", elements=ROWS * SEQ_LEN, ulp=ulp)
+    resolution = ulp(reference.losses[0])
+    judge.at_most("|difference of loss|", gap, bars.STEP1_LOSS, unit="nat", elements=ROWS * SEQ_LEN, ulp=resolution)
     _hold_groups(judge, "gradient", run.gradients(1), reference.gradients)
     return run
 

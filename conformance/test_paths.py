@@ -6,7 +6,7 @@ import pytest
 
 from trncheck.conformance import bars
 from trncheck.conformance.cases import Case, each_case
-from trncheck.conformance.compare import relative_errors
+from trncheck.conformance.compare import relative_errors, ulp
 from trncheck.conformance.judge import KnownDefect
 from trncheck.conformance.localise import say_where
 from trncheck.conformance.runs import MAX_NORM, RATE, ROWS, SEQ_LEN, STEPS
@@ -66,7 +66,7 @@ def test_logits(judge, runs, case):
     got, want = runs.published(case).logits(1), runs.reference(case.model).logits
     judge.equal("shape", tuple(got.shape), tuple(want.shape))
     off, most = (got - want).abs().max().item(), want.abs().max().item()
-    judge.at_most("largest |difference|", off, bars.logits(most), elements=want.numel(), ulp=bars.ulp(most))
+    judge.at_most("largest |difference|", off, bars.logits(most), elements=want.numel(), ulp=ulp(most))
     _say_where(judge, runs, case)
 
 
@@ -154,8 +154,10 @@ def test_trajectory(judge, runs, case):
     judge.equal("steps", len(run.losses), len(reference.losses))
     gaps = [abs(a - b) for a, b in zip(run.losses, reference.losses, strict=False)]
     worst = max(gaps, key=lambda gap: (math.isnan(gap), gap))
-    ulp = bars.ulp(max(reference.losses))
-    judge.at_most("largest |difference of loss|", worst, bars.TRAJECTORY, unit="nat", elements=len(gaps), ulp=ulp)
+    resolution = ulp(max(reference.losses))
+    judge.at_most(
+        "largest |difference of loss|", worst, bars.TRAJECTORY, unit="nat", elements=len(gaps), ulp=resolution
+    )
     _say_where(judge, runs, case)
     if case.level == "smoke":
         _draw(judge, case, run, reference)

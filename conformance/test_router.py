@@ -4,7 +4,7 @@ import pytest
 
 from trncheck.conformance import bars
 from trncheck.conformance.cases import Layout
-from trncheck.conformance.compare import relative_errors
+from trncheck.conformance.compare import relative_errors, ulp
 
 NATIVE = Layout("moe-kept", "qwen3_moe_tiny", "moe")
 PATHS = {"hf": "qwen3_hf_moe_tiny", "nki": "qwen3_moe_nki_tiny_nki_rope"}
@@ -29,7 +29,7 @@ def test_ties(judge, runs, path):
     """
     got, want = (runs.laid_out(layout, True) for layout in (Layout(f"{path}-tied", PATHS[path], "moe"), NATIVE))
     gap = abs(got.losses[0] - want.losses[0])
-    judge.at_most("|difference of loss|", gap, bars.STEP1_LOSS, unit="nat", ulp=bars.ulp(want.losses[0]))
+    judge.at_most("|difference of loss|", gap, bars.STEP1_LOSS, unit="nat", ulp=ulp(want.losses[0]))
     judge.same_names("parameters with a gradient", got.gradients(1), want.gradients(1))
     for group, (error, name, elements) in sorted(relative_errors(got.gradients(1), want.gradients(1)).items()):
         what = f"gradient of {group}, relative error, worst in {name}"

@@ -1,5 +1,6 @@
 """Between the caller's arrays (NumPy or torch) and HBM tensors."""
 
+import functools
 import sys
 
 import ml_dtypes
@@ -40,13 +41,18 @@ def to_numpy(array) -> np.ndarray:
 
 def to_tensor(values: np.ndarray, name: str, degree: int) -> NkiTensor:
     """An HBM tensor that holds ``values``, and shares their memory until it is written."""
-    dtype = values.dtype.name
+    dtype = _name_of(values.dtype)
     if dtype not in dtypes.NAMES:
         raise NkiError(f"argument {name!r} is {dtype}, which Trainium does not have; convert it first")
     data = np.ascontiguousarray(values.astype(dtypes.stored(dtype), copy=False))
     buffer = Buffer.shared_hbm if degree == 2 else Buffer.hbm
     storage = Storage(values.shape, dtype, buffer, name, data)
     return NkiTensor(storage, storage.shape, storage.strides, 0, dtype)
+
+
+@functools.cache
+def _name_of(dtype: np.dtype) -> str:
+    return dtype.name
 
 
 def values_of(tensor: NkiTensor, copy: bool = True) -> np.ndarray:

@@ -111,7 +111,7 @@ def run(kernel: Callable, args=(), kwargs=None, *, orders: int = 2, strict: bool
         kernel = Kernel(kernel)
     degree = kernel.degree or 1
     try:
-        bound = inspect.signature(kernel.function).bind(*args, **(kwargs or {}))
+        bound = _signature(kernel.function).bind(*args, **(kwargs or {}))
     except TypeError as error:
         raise NkiError(f"{kernel.__name__}: {error}") from None
     bound.apply_defaults()
@@ -128,6 +128,11 @@ def run(kernel: Callable, args=(), kwargs=None, *, orders: int = 2, strict: bool
         )
     values, report = outcomes[0]
     return values.deliver(bound.arguments), report
+
+
+@functools.lru_cache(maxsize=256)
+def _signature(function: Callable) -> inspect.Signature:
+    return inspect.signature(function)
 
 
 def _in_orders(orders, degree: int, execute: Callable) -> list[tuple[Values, Report]]:
@@ -163,7 +168,7 @@ def _execute(kernel: Kernel, arguments: dict, inputs: dict, degree: int, order: 
     has_grid, precise = kernel.degree is not None, dtypes.asked_precise()
     cores = [Core(index, degree, has_grid, platform(), shared, precise) for index in range(degree)]
     tensors = {name: arrays.to_tensor(values, name, degree) for name, values in inputs.items()}
-    parameters = inspect.signature(kernel.function).parameters
+    parameters = _signature(kernel.function).parameters
     call = _call(kernel.function, parameters, arguments | tensors)
     outer = active()
     try:

@@ -57,7 +57,7 @@ def test_docstring_is_taken_apart_at_its_headings():
         ("paths.logits", ["logits(largest)"]),
         ("paths.gradients", ["GRADIENT"]),
         ("paths.clipping", ["GRADIENT", ""]),
-        ("kernels.forward", ["KERNEL_FACTOR", "KERNEL_CAP", "KERNEL_FLOOR_ULPS"]),
+        ("kernels.forward", ["KERNEL_FACTOR", "KERNEL_CAP", "KERNEL_FLOOR_ULPS", "CONDITION_ULPS", "CONDITION_SHARE"]),
         ("checkpoint.structure", ["HEADER_SIZE"]),
         ("resume.restarted", []),
     ],

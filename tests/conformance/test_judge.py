@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from trncheck.conformance import bars
+from trncheck.conformance import compare
 from trncheck.conformance.bars import Bar
 from trncheck.conformance.judge import Judge
 
@@ -168,11 +168,11 @@ def test_scalars_empty_and_transposed_tensors_can_be_compared(judge, tensor):
     ("value", "eps", "ulp"), [(1.0, 2**-7, 2**-7), (-18.0, 2**-7, 0.125), (0.75, 2**-23, 2**-24), (0.0, 1, 0.0)]
 )
 def test_ulp_is_the_distance_of_neighbours(value, eps, ulp):
-    assert bars.ulp(value, eps) == ulp
+    assert compare.ulp(value, eps) == ulp
 
 
 def test_bar_below_one_ulp_is_refused(judge):
     with pytest.raises(ValueError, match=r"logits: the bar 0.001 is below one ulp, 0.125, .* or demand equal bits"):
-        judge.at_most("logits", 0.0, Bar(0.001, "a reason"), ulp=bars.ulp(18.0, 2**-7))
-    judge.at_most("logits", 0.0, Bar(0.125, "a reason"), ulp=bars.ulp(18.0, 2**-7))
+        judge.at_most("logits", 0.0, Bar(0.001, "a reason"), ulp=compare.ulp(18.0, 2**-7))
+    judge.at_most("logits", 0.0, Bar(0.125, "a reason"), ulp=compare.ulp(18.0, 2**-7))
     assert judge.compared.tensors == 1
