@@ -28,7 +28,9 @@ def instruction(function: Callable) -> Callable:
     @functools.wraps(function)
     def execute(*args, **kwargs):
         core = current()
-        core.begin(name)
+        core.clock += 1
+        core.instruction = name
+        core.executed[name] += 1
         try:
             result = function(*args, **kwargs)
         except TypeError:

@@ -1,7 +1,7 @@
 """Memory: one flat array per tensor that a kernel allocates, and for every element whether anybody wrote it."""
 
 import enum
-import math
+import functools
 
 import numpy as np
 
@@ -27,13 +27,14 @@ class Buffer(enum.Enum):
         self.on_chip = name in ("sbuf", "psum")
 
 
-def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides, in elements, of a tensor without gaps."""
+@functools.lru_cache(maxsize=1024)
+def row_major(shape: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+    """Strides of a tensor without gaps, in elements, and how many there are."""
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
         step *= size
-    return tuple(reversed(strides))
+    return tuple(reversed(strides)), step
 
 
 class Storage:
@@ -69,13 +70,12 @@ class Storage:
     def __init__(self, shape: tuple[int, ...], dtype: str, buffer: Buffer, name: str = "", data=None):
         self.shape, self.dtype, self.buffer, self.name = shape, dtype, buffer, name
         self.place = place()
-        self.strides = row_major(shape)
+        self.strides, self.size = row_major(shape)
         self.dirty = False
         """Whether an instruction has written here."""
         self.borrowed = data is not None
         """Whether the memory is the caller's."""
-        self.size = size = math.prod(shape)
-        self.free = size // shape[0] if shape[0] else 0
+        self.free = self.size // shape[0] if shape[0] else 0
         self.fresh = data is None
         self.whole = np.empty(shape, dtypes.stored(dtype)) if data is None else data
         self.state: np.ndarray | None = None

@@ -26,9 +26,11 @@ def tensor_tensor(dst, data1, data2, op, engine=engines.unknown, name=None):
     checks.op(op, "op", "arithmetic", "bitvec")
     if op.unary:
         raise NkiError(f"op {op!r} takes one operand; use nisa.tensor_scalar")
-    checks.same_extent(dst=dst, data1=data1, data2=data2)
+    if not dst.shape == data1.shape == data2.shape:
+        checks.same_extent(dst=dst, data1=data1, data2=data2)
     checks.not_both_in_psum(data1=data1, data2=data2)
-    checks.on_engine(engine, (engines.vector, engines.gpsimd), dst=dst, data1=data1, data2=data2)
+    if engine is not engines.unknown:
+        checks.on_engine(engine, (engines.vector, engines.gpsimd), dst=dst, data1=data1, data2=data2)
     if op.name == "power":
         checks.not_in_psum("nl.power on GpSimd", dst=dst, data1=data1, data2=data2)
     if op.kind == "bitvec":
