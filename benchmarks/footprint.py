@@ -18,15 +18,19 @@ INTERVAL = 0.25
 
 def main(command: list[str]) -> int:
     """Run ``command``; print its seconds and peak GiB."""
-    started, peak = time.monotonic(), 0
-    process = psutil.Popen(command)
+    started = time.monotonic()
+    status, peak = watch(command)
+    print(f"{time.monotonic() - started:.1f} s, {peak / 2**30:.2f} GiB peak, status {status}")
+    return status
+
+
+def watch(command: list[str], **options) -> tuple[int, int]:
+    """Run ``command`` with the ``options`` of Popen; returns its status and its peak memory in bytes."""
+    peak, process = 0, psutil.Popen(command, **options)
     while True:
         peak = max(peak, _memory(process))
         with contextlib.suppress(subprocess.TimeoutExpired, psutil.TimeoutExpired):
-            status = process.wait(timeout=INTERVAL)
-            break
-    print(f"{time.monotonic() - started:.1f} s, {peak / 2**30:.2f} GiB peak, status {status}")
-    return status
+            return process.wait(timeout=INTERVAL), peak
 
 
 def _memory(process: psutil.Process) -> int:

@@ -57,6 +57,8 @@ def run(options) -> Iterator[Benchmark]:
 def _ours(kernel: Callable, inputs, outputs, numbers) -> Callable:
     from trncheck.kernels.simulator import launch
 
+    kernel = launch.jit(kernel)
+
     def call():
         launch.run(kernel, (*inputs, *outputs, *numbers))
         return outputs

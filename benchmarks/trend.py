@@ -44,7 +44,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         for number in range(options.runs):
-            RunFolder.create(root, _report(number, options.runs, options.checks))
+            RunFolder.create(root, synthetic(number, options.runs, options.checks))
         size = sum(path.stat().st_size for path in root.rglob("report.json"))
         print(f"{options.runs} runs of {options.checks} checks, {size / 1e6:.0f} MB")
         start = time.perf_counter()
@@ -61,7 +61,8 @@ def main() -> None:
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
 
 
-def _report(number: int, runs: int, checks: int) -> Report:
+def synthetic(number: int, runs: int, checks: int) -> Report:
+    """Run ``number`` of so many, with ``checks`` checks; the same for the same arguments."""
     noise = random.Random(number)
     release, date = RELEASES[number * len(RELEASES) // runs]
     started = datetime.fromisoformat("2026-01-01T03:00:00+00:00") + timedelta(hours=4 * number)

@@ -8,10 +8,11 @@ import pytest
 from trncheck.conformance.judge import Judge
 from trncheck.conformance.outcomes import JUDGE
 from trncheck.conformance.plugin import RELEASE
+from trncheck.conformance.policy import reported
 from trncheck.neuron import settings
 
-LAUNCHER = {"cpu": "fork", "trn2": "torchrun"}
-"""How ranks are started, by target."""
+LAUNCHER = {"cpu": "fork", "trn2": "torchrun", "trn2-rehearsal": "serve"}
+"""How the ranks of small runs are started, by target; those at published size by torchrun."""
 DEVICE = {"cpu": "cpu", "trn2": "neuron"}
 """Where the tensors are that kernels are tried on, by target."""
 
@@ -35,7 +36,7 @@ def runs(request, tmp_path_factory):
     """All training runs of the session, made when first asked for."""
     from trncheck.conformance.runs import RunBook
 
-    launcher = LAUNCHER[request.config.option.target]
+    launcher = LAUNCHER[reported(request.config.option.target)]
     return RunBook(tmp_path_factory.mktemp("runs"), launcher, progress=_progress(request.config))
 
 

@@ -59,13 +59,13 @@ class FidelityRuns:
             pytest.skip(
                 "parts are computed on the host, where these kernels are not; kernels.* judge them on the device"
             )
-        from trncheck.trainers import launch
+        from trncheck.trainers import children
         from trncheck.trainers.probe import probe
 
         geometry, folder = PUBLISHED[published], self._folder(config)
         geometry.write_config(folder)
         arguments = (config, folder, geometry, published_names(geometry), positions(geometry), folder)
-        launch.fork([(probe, arguments, {})], folder)
+        children.fork([(probe, arguments, {})], folder)
         return Probed(folder)
 
     @once

@@ -155,14 +155,14 @@ class WholeInstance:
         """Loss of plain Transformers, in fp32 on the host's CPU, on the batch of ``published_start``'s first step."""
         from safetensors.torch import save_file
 
-        from trncheck.trainers import launch
+        from trncheck.trainers import children
         from trncheck.trainers.reference import loss_plainly
 
         out = self._folder(f"{job}-reference")
         save_file(self.published_start(job).batch(1), out / "batch.safetensors")
         self._progress(f"the loss of plain Transformers for {job}, on the CPU")
         arguments = (self.weights(job), out / "batch.safetensors", out / "loss.json")
-        launch.fork([(loss_plainly, arguments, {})], out, TIMEOUT)
+        children.fork([(loss_plainly, arguments, {})], out, TIMEOUT)
         return json.loads((out / "loss.json").read_text())
 
     def weights(self, job: Job) -> Path:

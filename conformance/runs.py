@@ -73,7 +73,7 @@ class RunBook:
 
     def __init__(self, root: Path, launcher: str, progress: Callable[[str], None] = lambda text: None):
         self._root = root
-        self._launcher = launcher
+        self.launcher = launcher
         self._progress = progress
         self._count = 0
 
@@ -177,12 +177,12 @@ class RunBook:
         """The same of plain Transformers."""
         from safetensors.numpy import save_file as save_arrays
 
-        from trncheck.trainers import activations, launch
+        from trncheck.trainers import activations, children
         from trncheck.trainers.reference import record_plainly
 
         out = self._folder(f"reference-{model}-activations")
         save_arrays(corpus.batch(1, ROWS, SEQ_LEN), out / "batch-1.safetensors")
-        launch.fork([(record_plainly, (self.published_weights(model), out / "batch-1.safetensors", out), {})], out)
+        children.fork([(record_plainly, (self.published_weights(model), out / "batch-1.safetensors", out), {})], out)
         return activations.load([out / "activations.safetensors"])
 
     @once
@@ -201,12 +201,12 @@ class RunBook:
     def described(self, config: str, published: str) -> dict:
         """What ``config`` builds on the meta device, beside the config.json of a published model."""
         from trncheck.fixtures.geometry import PUBLISHED
-        from trncheck.trainers import launch
+        from trncheck.trainers import children
         from trncheck.trainers.describe import describe
 
         folder = self._folder(f"{config}-described")
         PUBLISHED[published].write_config(folder)
-        launch.fork([(describe, (config, folder, folder / "described.json"), {})], folder)
+        children.fork([(describe, (config, folder, folder / "described.json"), {})], folder)
         return json.loads((folder / "described.json").read_text())
 
     @once
@@ -216,7 +216,7 @@ class RunBook:
         from trncheck.trainers.stock import inspect_stock
 
         folder = self._folder(f"{config}-stock")
-        launch.run_rank(inspect_stock, (config, folder, folder / "stock.json"), folder, self._launcher)
+        launch.run_rank(inspect_stock, (config, folder, folder / "stock.json"), folder, self.launcher)
         return json.loads((folder / "stock.json").read_text())
 
     @once
@@ -277,7 +277,7 @@ class RunBook:
         from safetensors.numpy import save_file as save_arrays
         from safetensors.torch import load_file
 
-        from trncheck.trainers import launch
+        from trncheck.trainers import children
         from trncheck.trainers.reference import train_plainly
 
         out = self._folder(f"reference-{model}")
@@ -286,7 +286,7 @@ class RunBook:
             save_arrays(batch, file)
         weights = self.published_weights(model)
         self._progress(f"training plain Transformers on the tiny {model} model")
-        launch.fork([(train_plainly, (weights, files, [RATE] * len(files), out), {})], out)
+        children.fork([(train_plainly, (weights, files, [RATE] * len(files), out), {})], out)
         return Reference(
             losses=json.loads((out / "losses.json").read_text()),
             logits=load_file(out / "logits.safetensors")["logits"],
@@ -340,7 +340,7 @@ class RunBook:
             dump_folder=folder,
             flags=["--hf_assets_path", str(weights or tiny_folder(case.model)), *flags.split()],
             world_size=case.ranks,
-            launcher=launcher or self._launcher,
+            launcher=launcher or self.launcher,
         )
 
     def _folder(self, name: str) -> Path:

@@ -13,10 +13,9 @@ CASES = tuple(
 
 
 @pytest.fixture(scope="session")
-def repeats(runs, target, tmp_path_factory):
+def repeats(runs, tmp_path_factory):
     """Short runs from a random start, in this process and in another one."""
-    launcher = "fork" if target == "cpu" else "torchrun"
-    return UnusualRuns(tmp_path_factory.mktemp("determinism"), launcher, runs)
+    return UnusualRuns(tmp_path_factory.mktemp("determinism"), runs)
 
 
 @pytest.mark.level("standard")

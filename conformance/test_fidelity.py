@@ -34,9 +34,9 @@ each_sharded_start = _cases(("native", "moe", 2), ("hf", "moe", 2))
 
 
 @pytest.fixture(scope="session")
-def models(target, tmp_path_factory):
+def models(runs, tmp_path_factory):
     """Real models in parts, random starts, and folders with odd heads."""
-    return FidelityRuns(tmp_path_factory.mktemp("fidelity"), "fork" if target == "cpu" else "torchrun")
+    return FidelityRuns(tmp_path_factory.mktemp("fidelity"), runs.launcher)
 
 
 @pytest.mark.level("standard")

@@ -9,10 +9,9 @@ from trncheck.conformance.unusual_runs import UnusualRuns
 
 
 @pytest.fixture(scope="session")
-def poisoned(runs, target, tmp_path_factory):
+def poisoned(runs, tmp_path_factory):
     """First steps in memory that holds NaN, by case."""
-    launcher = "fork" if target == "cpu" else "torchrun"
-    return UnusualRuns(tmp_path_factory.mktemp("memory"), launcher, runs).poisoned
+    return UnusualRuns(tmp_path_factory.mktemp("memory"), runs).poisoned
 
 
 @each_case(where=lambda case: case.model == "moe" or (case.model == "dense-tied" and case.ranks == 1))

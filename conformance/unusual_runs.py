@@ -26,10 +26,10 @@ class Poisoned(NamedTuple):
 
 
 class UnusualRuns:
-    """All folders lie below ``root``; ``launcher`` as in ``RunBook``, whose published weights are taken."""
+    """All folders lie below ``root``; launcher and published weights are those of ``book``."""
 
-    def __init__(self, root: Path, launcher: str, book: RunBook):
-        self._root, self._launcher, self._book = root, launcher, book
+    def __init__(self, root: Path, book: RunBook):
+        self._root, self._book = root, book
         self._count = 0
 
     @once
@@ -41,7 +41,7 @@ class UnusualRuns:
 
         folder = self._folder(f"{case}-poisoned")
         flags = ["--hf_assets_path", str(self._book.published_weights(case.model)), *_ONE_STEP.split()]
-        how = {"dump_folder": folder, "world_size": case.ranks, "launcher": self._launcher}
+        how = {"dump_folder": folder, "world_size": case.ranks, "launcher": self._book.launcher}
         try:
             return Poisoned(launch.run(case.config, flags=flags, **how), "")
         except RunFailed as failed:
@@ -52,7 +52,7 @@ class UnusualRuns:
         """A few steps from a random start, and the export."""
         from trncheck.trainers import launch
 
-        how = {"dump_folder": self._folder(str(case)), "world_size": case.ranks, "launcher": self._launcher}
+        how = {"dump_folder": self._folder(str(case)), "world_size": case.ranks, "launcher": self._book.launcher}
         return launch.run(case.config, flags=_from_random(case), **how)
 
     @once
@@ -63,10 +63,10 @@ class UnusualRuns:
         folders = {case: self._folder(f"{case}-again") for case in cases}
         seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
         with mock.patch.dict(os.environ, {"PYTHONHASHSEED": seed}):
-            if self._launcher == "fork":
+            if self._book.launcher == "fork":
                 wanted = [repeat.Wanted(c.config, str(folders[c]), _from_random(c), c.ranks) for c in cases]
                 return dict(zip(cases, repeat.in_fresh_process(wanted, self._root / "again.log"), strict=True))
-            how = {"launcher": self._launcher}
+            how = {"launcher": "torchrun"}  # a server has its seed already
             return {
                 c: launch.run(c.config, dump_folder=folders[c], flags=_from_random(c), world_size=c.ranks, **how)
                 for c in cases

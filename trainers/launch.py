@@ -4,16 +4,8 @@ Forking takes about a second where torchrun takes ten, and keeps the caller's pr
 Transformers, switches off the garbage collector and more, all of which ends with its ranks.
 """
 
-import functools
-import importlib
-import multiprocessing
-import multiprocessing.connection
-import multiprocessing.forkserver
 import os
-import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,16 +13,16 @@ from typing import Literal
 
 import psutil
 
-from trncheck.neuron import settings
+from trncheck.neuron import leases, settings
 from trncheck.neuron.machine import device_files
-from trncheck.trainers import torchrun
+from trncheck.trainers import children, torchrun
+from trncheck.trainers.causes import cause
 from trncheck.trainers.errors import RunFailed
-from trncheck.trainers.job import FAILURE_MARK, train
+from trncheck.trainers.job import train
 from trncheck.trainers.record import RunRecord
 from trncheck.trainers.torchrun import Rendezvous
 
-_WARM = ("config_registry", "describe", "reference", "stock")
-"""Modules with all that children need."""
+Launcher = Literal["fork", "serve", "torchrun"]
 
 
 def run(
@@ -39,16 +31,17 @@ def run(
     dump_folder: Path,
     flags: Sequence[str] = (),
     world_size: int = 1,
-    launcher: Literal["fork", "torchrun"] = "fork",
+    launcher: Launcher = "fork",
     timeout: float = 300,
     meeting: Rendezvous | None = None,
 ) -> RunRecord:
     """Train ``--config config`` with torchtitan ``flags`` on ``world_size`` ranks of this machine.
 
-    ``fork`` trains on the CPU, and sets this process' torch to one thread. ``torchrun`` takes the device, gives each
-    rank a NeuronCore of its own, for which it waits, and takes part in a job of several machines where ``meeting`` says
-    so; these share the dump folder. Raises RunFailed with the first failing rank's exception, also after ``timeout``
-    seconds, and ValueError where this process may not use a core for each rank.
+    ``fork`` trains on the CPU, and sets this process' torch to one thread. ``serve`` takes a device that forks survive
+    until it is used, as the stand-in's, and ``torchrun`` any; both give each rank a NeuronCore of its own, for which
+    they wait. torchrun takes part in a job of several machines where ``meeting`` says so; these share the dump folder.
+    Raises RunFailed with the first failing rank's exception, also after ``timeout`` seconds, and ValueError where this
+    process may not use a core for each rank.
     """
     assert launcher == "torchrun" or not meeting, "forked ranks are of one machine"
     dump_folder = Path(dump_folder)
@@ -56,6 +49,8 @@ def run(
     flags = ["--config", config, "--dump_folder", str(dump_folder), *flags]
     if launcher == "torchrun":
         _torchrun(flags, world_size, dump_folder, timeout, meeting)
+    elif launcher == "serve":
+        _serve(flags, world_size, dump_folder, timeout)
     else:
         fork_ranks(train, (flags,), world_size, dump_folder, timeout)
     return RunRecord(dump_folder, world_size * (meeting.nodes if meeting else 1))
@@ -64,109 +59,34 @@ def run(
 def fork_ranks(function: Callable, arguments: tuple, world_size: int, log_folder: Path, timeout: float = 300) -> None:
     """Run ``function`` in ``world_size`` forked children with the environment that torchrun gives its ranks."""
     with _rendezvous(world_size) as ranks:
-        fork([(function, arguments, rank) for rank in ranks], log_folder, timeout)
+        children.fork([(function, arguments, rank) for rank in ranks], log_folder, timeout)
 
 
-def run_rank(function: Callable, arguments: tuple, log_folder: Path, launcher: Literal["fork", "torchrun"]) -> None:
-    """Run ``function`` as the only rank of its world: forked on the CPU, or fresh with a NeuronCore."""
+def run_rank(function: Callable, arguments: tuple, log_folder: Path, launcher: Launcher) -> None:
+    """Run ``function`` as the only rank of its world; in place of torchrun, a fresh process with a NeuronCore."""
     if launcher == "fork":
         fork_ranks(function, arguments, 1, log_folder)
         return
-    environment = environment_of_ranks(log_folder)
-    with (
-        _rendezvous(1) as (rank,),
-        torchrun.with_cores(environment, 1) as environment,
-        _environment(environment | rank),
-    ):
-        # Its environment is there from the start, because it imports torch before it gets to its call.
-        _run_children(multiprocessing.get_context("spawn"), [(function, arguments, {})], log_folder, timeout=300)
+    with _on_cores(1, log_folder) as (rank,):
+        start = children.spawn if launcher == "torchrun" else children.serve
+        start([(function, arguments, rank)], log_folder)
 
 
-def fork(calls: Sequence[tuple[Callable, tuple, dict[str, str]]], log_folder: Path, timeout: float = 300) -> None:
-    """Run each ``(function, arguments, environment)`` in a child on the CPU, output to ``log_folder/rank<i>.log``.
-
-    Children are forked from this process or, where this has a device, which no fork survives, from one without.
-    Raises RunFailed as soon as one child fails; the others are ended then.
-    """
-    _run_children(_forking(), calls, log_folder, timeout)
+def _serve(flags: list[str], world_size: int, dump_folder: Path, timeout: float) -> None:
+    with _on_cores(world_size, dump_folder) as ranks:
+        children.serve([(_train_on_own_core, (flags,), rank) for rank in ranks], dump_folder, timeout)
 
 
-def _run_children(context, calls: Sequence[tuple[Callable, tuple, dict[str, str]]], log_folder: Path, timeout: float):
-    logs = [log_folder / f"rank{i}.log" for i in range(len(calls))]
-    children = [
-        context.Process(target=_child, args=(*call, log), daemon=True) for call, log in zip(calls, logs, strict=True)
-    ]
-    for child in children:
-        child.start()
-    deadline = time.monotonic() + timeout
-    try:
-        while (alive := [child for child in children if child.is_alive()]) and not any(c.exitcode for c in children):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise RunFailed(f"no end after {timeout:g} s; last output in {logs[0]}")
-            multiprocessing.connection.wait([child.sentinel for child in alive], timeout=left)
-        if any(child.exitcode for child in children):
-            _await(children, seconds=2)  # so that the rank with the cause, too, writes its line
-            raise RunFailed(_cause(logs, [child.exitcode for child in children]))
-    finally:
-        for child in children:
-            child.kill()
-            child.join()
-
-
-def warm_up() -> None:
-    """Import what every child needs, once, and keep torch to the one thread that survives a fork."""
-    import torch
-
-    torch.set_num_threads(1)
-    for name in _WARM:
-        importlib.import_module(f"trncheck.trainers.{name}")
-
-
-def _child(function: Callable, arguments: tuple, environment: dict[str, str], log: Path) -> None:
-    with log.open("wb", buffering=0) as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
-    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-    os.environ.update(environment)
-    function(*arguments)
+def _train_on_own_core(flags: list[str]) -> None:
+    leases.enter(os.environ)
+    train(flags)
 
 
 @contextmanager
-def _environment(variables: dict[str, str]):
-    """Set ``variables`` for a process that starts inside, and no longer."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@functools.cache
-def _forking():
-    """What forks children that compute on the CPU: this process, or where it has a device a server without."""
-    from trncheck.trainers.devices import DEVICE_TYPE
-
-    if DEVICE_TYPE == "cpu":
-        warm_up()
-        return multiprocessing.get_context("fork")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([f"trncheck.trainers.{name}" for name in _WARM])
-    with _environment({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}):
-        multiprocessing.forkserver.ensure_running()
-    return context
-
-
-def _await(children, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    for child in children:
-        child.join(max(0.0, deadline - time.monotonic()))
+def _on_cores(world_size: int, folder: Path):
+    """Environment of each rank, with cores on lease, as torchrun would give it."""
+    with _rendezvous(world_size) as ranks, torchrun.with_cores(environment_of_ranks(folder), world_size) as environment:
+        yield [environment | rank for rank in ranks]
 
 
 @contextmanager
@@ -212,7 +132,7 @@ def _torchrun(flags: list[str], world_size: int, dump_folder: Path, timeout: flo
         finally:
             _kill_tree(process)
     if status:
-        raise RunFailed(_cause([log]))
+        raise RunFailed(cause([log]))
 
 
 def _kill_tree(process: subprocess.Popen) -> None:
@@ -224,35 +144,3 @@ def _kill_tree(process: subprocess.Popen) -> None:
                 member.kill()
         # Not process.wait(), which never ends where a signal has interrupted it before.
         psutil.wait_procs([root], timeout=30)
-
-
-def _cause(logs: Sequence[Path], exit_codes: Sequence[int | None] = ()) -> str:
-    """What failed first, and its log: a rank that died without a failure line, else the earliest such line.
-
-    Ranks that lost their peer write theirs later. ``exit_codes`` are those of the ranks, where they are known.
-    """
-    outputs = [log.read_text(errors="replace").splitlines() if log.exists() else [] for log in logs]
-    failures = [_failures(lines) for lines in outputs]
-    for rank, code in enumerate(exit_codes):
-        if code and not failures[rank]:
-            return f"rank {rank} {_ending(code)}; last output: {_last(outputs[rank])} (log: {logs[rank]})"
-    if found := [(*failure, log) for log, ranks in zip(logs, failures, strict=True) for failure in ranks]:
-        _, exception, log = min(found)
-        return f"{exception} (log: {log})"
-    return f"ended without a word; last output: {_last(outputs[0])} (log: {logs[0]})"
-
-
-def _failures(lines: list[str]) -> list[tuple[float, str]]:
-    """Time and exception of every failure line."""
-    marked = [line.split(FAILURE_MARK, 1)[1].split(maxsplit=1) for line in lines if FAILURE_MARK in line]
-    return [(float(when), exception) for when, exception in marked]
-
-
-def _ending(exit_code: int) -> str:
-    if exit_code < 0:
-        return f"was killed by {signal.Signals(-exit_code).name}"
-    return f"ended with status {exit_code}"
-
-
-def _last(lines: list[str]) -> str:
-    return next((line.strip() for line in reversed(lines) if line.strip()), "none")

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+from collections.abc import Iterable
 
 import ml_dtypes
 import numpy as np
@@ -14,6 +15,12 @@ from trncheck.kernels.simulator.tensor import NkiTensor
 
 def is_array(value) -> bool:
     return (isinstance(value, np.ndarray) and value.ndim > 0) or _is_torch(value)
+
+
+def overlap(inputs: Iterable[np.ndarray]) -> bool:
+    """Whether two of the arrays may share memory."""
+    bases = [id(values if values.base is None else values.base) for values in inputs]
+    return len({*bases}) < len(bases)
 
 
 def _is_torch(value) -> bool:
@@ -39,14 +46,14 @@ def to_numpy(array) -> np.ndarray:
     return tensor.numpy()
 
 
-def to_tensor(values: np.ndarray, name: str, degree: int) -> NkiTensor:
-    """An HBM tensor that holds ``values``, and shares their memory until it is written."""
+def to_tensor(values: np.ndarray, name: str, degree: int, keep: bool) -> NkiTensor:
+    """An HBM tensor in the memory of ``values``; if these are to be kept, only until it is written."""
     dtype = _name_of(values.dtype)
     if dtype not in dtypes.NAMES:
         raise NkiError(f"argument {name!r} is {dtype}, which Trainium does not have; convert it first")
     data = np.ascontiguousarray(values.astype(dtypes.stored(dtype), copy=False))
     buffer = Buffer.shared_hbm if degree == 2 else Buffer.hbm
-    storage = Storage(values.shape, dtype, buffer, name, data)
+    storage = Storage(values.shape, dtype, buffer, name, data, borrowed=keep or not data.flags.writeable)
     return NkiTensor(storage, storage.shape, storage.strides, 0, dtype)
 
 
@@ -92,7 +99,8 @@ def _as_torch(values: np.ndarray):
 def update(array, values: np.ndarray) -> None:
     """Write ``values`` into the caller's array."""
     if isinstance(array, np.ndarray):
-        array[...] = values
+        if not np.may_share_memory(array, values):  # else the kernel has written there
+            array[...] = values
         return
     torch = sys.modules["torch"]
     with torch.no_grad():

@@ -64,11 +64,6 @@ class Core:
     loops: tuple[object, ...] = ()
     """The device loops whose bodies execute, outermost first."""
 
-    def begin(self, instruction: str) -> None:
-        self.clock += 1
-        self.instruction = instruction
-        self.executed[instruction] += 1
-
     def warn(self, text: str) -> None:
         self.warnings[f"{place().line}: {self.instruction + ': ' if self.instruction else ''}{text}"] = None
 

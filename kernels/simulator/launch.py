@@ -49,11 +49,14 @@ class Kernel:
     def __init__(self, function: Callable, degree: int | None = None):
         functools.update_wrapper(self, function)
         self.function, self.degree = function, degree
+        self._launched: dict[int, Kernel] = {}
 
     def __getitem__(self, degree) -> "Kernel":
         if degree not in (1, 2) or isinstance(degree, bool):
             raise ValueError(f"{self.__name__}[{degree}]: the launch takes one number, 1 or 2, the cores of the LNC")
-        return Kernel(self.function, degree)
+        if degree not in self._launched:
+            self._launched[degree] = Kernel(self.function, degree)
+        return self._launched[degree]
 
     def __call__(self, *args, **kwargs):
         if active() is not None:
@@ -77,7 +80,8 @@ def jit(function: Callable | None = None, **options):
 def simulate(kernel: Callable) -> Callable:
     """A callable that executes ``kernel`` over NumPy arrays or torch tensors and returns what it returns, as arrays.
 
-    Arguments whose HBM the kernel writes are updated in place. NkiError for whatever the hardware would refuse.
+    Arguments whose HBM the kernel writes are updated in place. NkiError for whatever the hardware would refuse; on one
+    core they may hold part of the results then.
     """
 
     @functools.wraps(kernel)
@@ -167,7 +171,8 @@ def _execute(kernel: Kernel, arguments: dict, inputs: dict, degree: int, order: 
     shared = SharedMemory()
     has_grid, precise = kernel.degree is not None, dtypes.asked_precise()
     cores = [Core(index, degree, has_grid, platform(), shared, precise) for index in range(degree)]
-    tensors = {name: arrays.to_tensor(values, name, degree) for name, values in inputs.items()}
+    keep = degree == 2 or arrays.overlap(inputs.values())  # one core executes once
+    tensors = {name: arrays.to_tensor(values, name, degree, keep) for name, values in inputs.items()}
     parameters = _signature(kernel.function).parameters
     call = _call(kernel.function, parameters, arguments | tensors)
     outer = active()

@@ -67,14 +67,16 @@ class Storage:
         "whole",
     )
 
-    def __init__(self, shape: tuple[int, ...], dtype: str, buffer: Buffer, name: str = "", data=None):
+    def __init__(
+        self, shape: tuple[int, ...], dtype: str, buffer: Buffer, name: str = "", data=None, borrowed: bool = False
+    ):
         self.shape, self.dtype, self.buffer, self.name = shape, dtype, buffer, name
         self.place = place()
         self.strides, self.size = row_major(shape)
         self.dirty = False
         """Whether an instruction has written here."""
-        self.borrowed = data is not None
-        """Whether the memory is the caller's."""
+        self.borrowed = borrowed
+        """Whether the memory is the caller's, and must stay as it is."""
         self.free = self.size // shape[0] if shape[0] else 0
         self.fresh = data is None
         self.whole = np.empty(shape, dtypes.stored(dtype)) if data is None else data
@@ -139,14 +141,15 @@ class Storage:
 
     def mark(self, state_view: np.ndarray, taint: np.ndarray | None) -> None:
         """Note that the elements of ``state_view``, a view of ``state``, were written."""
-        self.missing -= state_view.size - int(np.count_nonzero(state_view))
+        known = 0 if self.missing == self.size else int(np.count_nonzero(state_view))
+        self.missing -= state_view.size - known
         state_view[...] = WRITTEN if taint is None else taint
         if taint is None:
             self.forget_if_clean()
 
     def forget_if_clean(self) -> None:
         """Drop the states once they say nothing."""
-        if self.missing == 0 and (self.state == WRITTEN).all():
+        if self.missing == 0 and self.state.max() == WRITTEN:
             self.state = None
 
     def __repr__(self) -> str:

@@ -86,10 +86,8 @@ class NkiTensor:
         for k, size, stride in zip(keys, self.shape, self.strides, strict=True):
             if type(k) is slice:
                 start, stop, step = k.start, k.stop, k.step
-                if start is None and stop is None and step is None and size:
-                    shape.append(size)
-                    strides.append(stride)
-                elif step is None and type(start) is type(stop) is int and 0 <= start < stop <= size:
+                start, stop = 0 if start is None else start, size if stop is None else stop
+                if step is None and type(start) is type(stop) is int and 0 <= start < stop <= size:
                     shape.append(stop - start)
                     strides.append(stride)
                     offset += start * stride

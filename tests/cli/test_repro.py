@@ -21,9 +21,9 @@ KERNEL = "kernels.forward[rope]"
 def imported():
     """What the children need, once."""
     from trncheck.kernels import catalogue
-    from trncheck.trainers import launch
+    from trncheck.trainers import children
 
-    launch.warm_up()
+    children.warm_up()
     catalogue.load("rope")
 
 

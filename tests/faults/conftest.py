@@ -29,9 +29,9 @@ _OF_TRN2 = ("device", "walkthrough")
 def published():
     """The published weights, trained before any fault is planted, so that none of them gets into the cache."""
     from trncheck.conformance import plugin
-    from trncheck.trainers import launch, published
+    from trncheck.trainers import children, published
 
-    launch.warm_up()
+    children.warm_up()
     for file in (*plugin.HERE.glob("*.py"), *plugin.HERE.parent.glob("reports/*.py")):
         importlib.import_module(f"trncheck.{file.parent.name}.{file.stem}")
     folders = [published.published_folder(model) for model in published.CONFIGS]
@@ -106,7 +106,7 @@ def _become_trn2(folder: Path) -> None:
     standin.write(folder, load_release(default_release()), extension=Path(__file__))
     os.environ |= {host.REHEARSAL: str(folder), "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # so that no core is leased
-    check_fixtures.LAUNCHER = {"trn2": "fork"}
+    check_fixtures.LAUNCHER = dict.fromkeys(check_fixtures.LAUNCHER, "fork")
     check_fixtures.DEVICE = {"trn2": "cpu"}
     device.DEVICE, device.BACKEND = "cpu", "cpu:gloo"
     device.fallbacks = lambda: device.Fallbacks(True, ("aten::mm", "aten::silu"), ("aten::cumsum",))

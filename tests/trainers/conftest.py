@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trncheck.fixtures.tiny import tiny_folder
-from trncheck.trainers import launch
+from trncheck.trainers import children, launch
 from trncheck.trainers.record import RunRecord
 
 LOAD = "--checkpoint.enable --checkpoint.initial_load_in_hf"
@@ -18,7 +18,7 @@ Train = Callable[..., RunRecord]
 @pytest.fixture(scope="session", autouse=True)
 def warm() -> None:
     """Everything that the forked ranks need is imported here, before any test imports torchtitan itself."""
-    launch.warm_up()
+    children.warm_up()
 
 
 @pytest.fixture(scope="session")

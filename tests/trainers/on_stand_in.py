@@ -7,11 +7,10 @@ its ranks. What a run fails with goes to ``failure.txt`` of its folder.
 """
 
 import json
-import multiprocessing
 import sys
 from pathlib import Path
 
-from trncheck.trainers import job, launch
+from trncheck.trainers import children, job, launch
 
 
 def flex_attention_that_works() -> None:
@@ -83,16 +82,14 @@ def _rank(flags: list[str], different: str | None) -> None:
 
 
 def main() -> None:
-    launch.warm_up()
-    launch._forking = lambda: multiprocessing.get_context("fork")  # which the stand-in survives until it is used
-    launch.warm_up()
+    children.warm_up()
     for run in json.loads(sys.argv[1]):
         folder = Path(run["folder"])
         flags = ["--config", run["config"], "--dump_folder", str(folder), *run["flags"]]
         try:
             with launch._rendezvous(run["ranks"]) as ranks:
                 calls = [(_rank, (flags, run["different"]), environment) for environment in ranks]
-                launch._run_children(multiprocessing.get_context("fork"), calls, folder, timeout=120)
+                children._run("fork", calls, folder, timeout=120)  # which the stand-in survives until it is used
         except launch.RunFailed as failure:
             (folder / "failure.txt").write_text(str(failure))
 

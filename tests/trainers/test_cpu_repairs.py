@@ -236,8 +236,8 @@ assert "trncheck.trainers.cpu" not in sys.modules
 def test_the_whole_trainer_on_an_accelerator_leaves_torchtitan_alone():
     code = """
 torch.neuron = types.ModuleType("torch.neuron")
-from trncheck.trainers import launch
-launch.warm_up()
+from trncheck.trainers import children, launch
+children.warm_up()
 import time, torchtitan.tools.utils, torchtitan.trainer
 from torchtitan.models.common import attention
 from trncheck.trainers import config_registry

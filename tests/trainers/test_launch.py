@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from trncheck.fixtures.cache import folder_digests
-from trncheck.trainers import job, launch, recorder
+from trncheck.trainers import children, job, launch, recorder
 
 NATIVE = "qwen3_native_tiny"
 
@@ -87,7 +87,7 @@ def test_a_rank_that_exits_without_a_word_is_noticed(tmp_path):
 
 def test_a_child_other_than_a_trainer_is_quoted_with_its_exception(tmp_path):
     with pytest.raises(launch.RunFailed, match=r"last output: ZeroDivisionError: "):
-        launch.fork([(divmod, (1, 0), {})], tmp_path)
+        children.fork([(divmod, (1, 0), {})], tmp_path)
 
 
 def test_a_broken_checkpoint_is_reported_by_its_cause(tmp_path, dense_weights):

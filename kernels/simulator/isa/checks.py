@@ -15,6 +15,7 @@ MAX_FREE_DIMS = 3
 """Free dimensions of one instruction's access pattern, after merging."""
 MAX_FREE = {Buffer.sbuf: 64 * 1024, Buffer.psum: 4 * 1024}
 """Elements per partition of one instruction."""
+_ALWAYS = min(MAX_FREE.values())
 
 _COMPOSED = {
     "broadcast_to": "a view, tensor.broadcast(dim, size)",
@@ -33,6 +34,8 @@ def tile(tensor, operand: str, *, buffers: tuple[Buffer, ...] = (Buffer.sbuf, Bu
     if not isinstance(tensor, NkiTensor):
         raise NkiError(f"{operand} must be a tensor, not {tensor!r}")
     storage, shape = tensor.storage, tensor.shape
+    if shape is storage.shape and storage.free <= _ALWAYS and len(shape) <= MAX_FREE_DIMS and storage.buffer in buffers:
+        return tensor  # as it was allocated
     if storage.buffer not in buffers:
         names = " or ".join(buffer.value for buffer in buffers)
         raise NkiError(f"{operand} {list(shape)} is in {tensor.buffer.value}; it must be in {names}")

@@ -37,10 +37,10 @@ def dma_copy(
         raise NkiError(f"dst {list(dst.shape)} has {dst.size} elements and src {list(src.shape)} has {src.size}")
     if engine is not engines.unknown:
         _check_queue(engine, dge_mode)
-    if dst.indirect_by is src.indirect_by is priority is None and dge_mode is dge_modes.unknown:
-        if oob_mode is oob_modes.error and dst.dtype == src.dtype:
-            access.write(dst, *access.read(src, "src"))
-            return
+    plain = priority is None and dge_mode is dge_modes.unknown and oob_mode is oob_modes.error
+    if plain and dst.indirect_by is src.indirect_by is None and dst.dtype == src.dtype:
+        access.write(dst, *access.read(src, "src"))
+        return
     skip = check_modes(dge_mode, oob_mode, dst, src)
     check_priority(priority)
     if skip and any(is_out_of_bounds(tensor) for tensor in (dst, src)):
