@@ -3,7 +3,7 @@ PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
 
-.PHONY: conformance test faults trn2 clean
+.PHONY: conformance test faults bench trn2 clean
 
 conformance: .venv/installed
 	$(BIN)/trncheck run $(ARGS)
@@ -13,6 +13,9 @@ test: .venv/installed
 
 faults: .venv/installed
 	$(BIN)/pytest tests/faults -n 2 --dist worksteal $(ARGS)
+
+bench: .venv/installed
+	$(BIN)/python benchmarks/bench.py $(ARGS)
 
 # On a Neuron machine, into the environment that is active there; builds no .venv.
 trn2:

@@ -9,8 +9,10 @@ a bar is missed. What is measured, and what came out: docs/performance.md.
 """
 
 import argparse
+import hashlib
 import importlib
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -34,8 +36,10 @@ def main() -> int:
         parser.error(f"no benchmark is named {', '.join(sorted(unknown))}; choose from {', '.join(ALL)}")
     started, found = datetime.now(UTC), []
     for name in options.names or ALL:
-        print(f"{name}: {importlib.import_module(name).__doc__.splitlines()[0]}", flush=True)
-        found.extend(importlib.import_module(name).run(options))
+        module = importlib.import_module(name)
+        print(f"{name}: {module.__doc__.splitlines()[0]}", flush=True)
+        version = hashlib.sha256((here / f"{name}.py").read_bytes()).hexdigest()[:12]
+        found.extend(replace(benchmark, version=version) for benchmark in module.run(options))
     command = " ".join(["benchmarks/bench.py", *(options.names or ALL)])
     print(save(options.results, found, command, started))
     return int(not all(figure.ok for benchmark in found for figure in benchmark.figures))

@@ -51,6 +51,8 @@ class Benchmark:
     title: str
     figures: list[Figure] = field(default_factory=list)
     notes: dict[str, str] = field(default_factory=dict)
+    version: str = ""
+    """Of the benchmark's code: numbers of different ones are not compared."""
 
     def add(self, figure: Figure) -> None:
         self.figures.append(figure)
@@ -146,6 +148,7 @@ def _result(benchmark: Benchmark) -> CheckResult:
         required=False,
         measurements=[part for figure in benchmark.figures for part in _measurements(figure)],
         evidence=benchmark.notes,
+        version=benchmark.version,
     )
 
 

@@ -125,7 +125,12 @@ def main(arguments: list[str] | None = None) -> int:
     elif rest and options.call is not _train:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
-        return options.call(options, rest)
+        status = options.call(options, rest)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except ValueError as error:
         print(f"trncheck {options.verb}: {error}", file=sys.stderr)
         return USAGE_ERROR
@@ -146,6 +151,8 @@ def _train(options, rest: list[str]) -> int:
 
     from trncheck.trainers import job, launch, torchrun
 
+    if options.ranks < 1:
+        raise ValueError(f"--ranks {options.ranks}: a job has one rank or more on each machine")
     given = {"nodes": options.nodes, "node_rank": options.node_rank, "endpoint": options.rendezvous}
     meeting = torchrun.rendezvous(os.environ, **given)
     # What is wrong with the input is said here once, in one line, and not by every rank; warnings are theirs.

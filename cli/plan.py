@@ -23,12 +23,15 @@ def add_verb(verbs: argparse._SubParsersAction) -> None:
 
 def _plan(options, _rest: list[str]) -> int:
     from trncheck.conformance.plan import BASIS, plan
+    from trncheck.fixtures.manifest import default_release, load_release
 
     rows = plan(options.target, options.level, options.release)
     if options.format == "json":
         print(json.dumps([asdict(row) for row in rows], indent=1))
         return 0
     _print(rows, options.target, options.level, BASIS[options.target])
+    release = load_release(options.release or default_release())
+    print(f"Neuron {release.version}: {' '.join((release.note or release.title).split())}")
     return 0
 
 

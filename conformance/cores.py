@@ -27,13 +27,14 @@ def obstacle(environ: dict[str, str], items: Collection[pytest.Item]) -> str:
     Cores that another run of trncheck has on lease are none: this one waits for them.
     """
     from trncheck.conformance.plugin import check_id
-    from trncheck.neuron import cores, leases
+    from trncheck.neuron import cores, leases, locks
 
     most = max(items, key=needed)
     if not needed(most):
         return ""
     try:
         allowed, _ = leases.usable(environ)
+        locks.shared_folder(leases.default_folder())
     except ValueError as error:
         return f"target trn2: {error}"
     inherited = cores.inherited(environ)

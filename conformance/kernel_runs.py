@@ -56,7 +56,7 @@ class KernelRuns:
         import torch
 
         torch.set_num_threads(1)  # a thread pool would not survive the forks that train
-        self._level, self._device, self.degrees = level, device, degrees
+        self._level, self.device, self.degrees = level, device, degrees
 
     @once
     def entry(self, kernel: str) -> Entry:
@@ -83,7 +83,7 @@ class KernelRuns:
         entry = self.entry(sample.kernel)
         sizes = (entry.shapes | entry.large_shapes)[sample.shape]
         made = entry.inputs(sizes, getattr(torch, sample.dtype), torch.Generator().manual_seed(seed))
-        return {name: value.to(self._device) for name, value in made.items()}
+        return {name: value.to(self.device) for name, value in made.items()}
 
     @once
     def truth(self, sample: Sample, seed: int = SEED) -> Result:
@@ -113,7 +113,7 @@ class KernelRuns:
         """The same, again; what it leaves unwritten is NaN. ``wanted``: inputs that get a gradient, unless all do."""
         entry = self.entry(sample.kernel)
         wanted = self._wanted(sample) if wanted is None else wanted
-        with logical_cores(degree), nan_in_fresh_memory(self._device):
+        with logical_cores(degree), nan_in_fresh_memory(self.device):
             return gradients(entry.call, self.inputs(sample, seed), wanted, self.upstream(sample))
 
     @once

@@ -87,6 +87,10 @@ def _settle_options(config):
             "target trn2: this machine has no Neuron device (/dev/neuron0 is missing); "
             "run on a trn2 instance with the Neuron driver, or use --target cpu"
         )
+    if option.assets and not Path(option.assets).is_dir():
+        raise pytest.UsageError(
+            f"--assets {option.assets}: no such folder; it holds published models under their names"
+        )
     try:
         config.stash[RELEASE] = load_release(option.release or default_release())
         config.stash[KNOWN_FAILURES] = in_force(config.stash[RELEASE], option.target)

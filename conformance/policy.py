@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from trncheck.neuron.host import rehearsal
+from trncheck.neuron.host import rehearsal, variant
 from trncheck.reports.schema import CheckResult, Outcome, Target, Verdict, VerdictStatus
 
 LEVELS = ("smoke", "standard", "full")
@@ -25,6 +25,9 @@ def verdict(release: str, target: str, results: Collection[CheckResult], unselec
     run of a whole level that came to its end; ``unselected`` checks of the level were left out by the user.
     """
     gaps = [] if finished else ["The run was stopped before its end."]
+    if target == Target.REHEARSAL:
+        wrong = f"with variant {name} of the machine, " if (name := variant()) not in ("", "plain") else ""
+        gaps.insert(0, f"This was a rehearsal {wrong}on a stand-in: no Neuron device, compiler or runtime took part.")
     if unselected:
         gaps.append(f"{unselected} checks of this level were not selected.")
     failed = [result for result in results if result.outcome.is_failure]
@@ -40,8 +43,6 @@ def verdict(release: str, target: str, results: Collection[CheckResult], unselec
     reasons = gaps
     if target == "cpu":
         reasons.append("This was a CPU: no Neuron device or compiler took part.")
-    if target == Target.REHEARSAL:
-        reasons.append("This was a rehearsal on a stand-in: no Neuron device, compiler or runtime took part.")
     for outcome in (Outcome.EXPECTED_FAIL, Outcome.NOT_RUN, Outcome.INCONCLUSIVE):
         if open_checks := [result.id for result in results if result.required and result.outcome is outcome]:
             reasons.append(f"{len(open_checks)} required checks {outcome.value}: {_listed(open_checks)}.")
@@ -50,9 +51,12 @@ def verdict(release: str, target: str, results: Collection[CheckResult], unselec
         return Verdict(status=VerdictStatus.CONFORMANT, headline=headline)
     known = any(result.required and result.outcome is Outcome.EXPECTED_FAIL for result in results)
     nothing = "Nothing failed that was not expected to" if known else "Nothing failed"
+    but = f"but this run alone cannot vouch for Neuron {release}"
+    if target == Target.REHEARSAL:
+        but = f"which says nothing about Neuron {release}"
     return Verdict(
         status=VerdictStatus.INCOMPLETE,
-        headline=f"{nothing}, but this run alone cannot vouch for Neuron {release}.",
+        headline=f"{nothing}{' on the stand-in' * (target == Target.REHEARSAL)}, {but}.",
         reasons=reasons or ["No check has ended yet."],
     )
 

@@ -11,6 +11,12 @@ from trncheck.conformance.plugin import RELEASE
 from trncheck.conformance.repro import own_manifest
 from trncheck.conformance.session import Session
 from trncheck.conformance.stopping import end_at_sigterm, undisturbed
+from trncheck.neuron import host
+
+
+def _rehearsed() -> list[str]:
+    """What ``trncheck run`` was told beside pytest's options."""
+    return ["--rehearse", host.variant()] if host.rehearsal() else []
 
 
 class Reporter:
@@ -28,7 +34,7 @@ class Reporter:
                 release=self._config.stash[RELEASE],
                 target=option.target,
                 level=option.level,
-                command=" ".join(["pytest", *self._config.invocation_params.args]),
+                command=" ".join(["pytest", *self._config.invocation_params.args, *_rehearsed()]),
                 results=Path(option.results),
                 manifest=own_manifest(option.release),
             )

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from trncheck.conformance import environment
 from trncheck.conformance.options import ISOLATED
-from trncheck.conformance.policy import reported
 from trncheck.conformance.repro import REPRO_JSON, Bundle, changes, load_bundle
-from trncheck.reports.schema import CheckResult, Measurement, Outcome, Target
+from trncheck.reports.schema import CheckResult, Measurement, Outcome
 from trncheck.reports.store import load_report
 from trncheck.reports.text import one_line
 
@@ -79,13 +78,7 @@ def compare(then: CheckResult, now: CheckResult) -> tuple[Status, str]:
 def _run(bundle: Bundle, folder: Path, scratch: Path) -> tuple[CheckResult | None, int]:
     """The result, None where the process died before there was one, and the process' exit code."""
     release = str((folder / bundle.manifest).resolve()) if bundle.manifest else bundle.release
-    target = "trn2" if bundle.target == Target.REHEARSAL else bundle.target
-    if reported(target) != bundle.target:
-        raise ValueError(
-            f"{folder} is of target {bundle.target}, this is {reported(target)}; a failure of a rehearsal is run again "
-            f"with trncheck run --target trn2 --rehearse --check '{bundle.check}'"
-        )
-    options = ["--check", bundle.check, "--level", bundle.level, "--target", target, "--release", release]
+    options = ["--check", bundle.check, "--level", bundle.level, "--target", bundle.target, "--release", release]
     arguments = ["--pyargs", "trncheck.conformance", "-v", *ISOLATED, *options, f"--results={scratch / 'results'}"]
     child = multiprocessing.get_context("fork").Process(target=_pytest, args=(arguments,))
     child.start()

@@ -9,7 +9,7 @@ from pathlib import Path
 from trncheck.conformance import environment, pins, policy
 from trncheck.conformance.repro import SUBJECTS, Kept, write_bundle
 from trncheck.fixtures.manifest import Release
-from trncheck.reports.schema import CheckResult, Curve, Execution, Expectation, Report
+from trncheck.reports.schema import CheckResult, Curve, Execution, Expectation, Report, Target
 from trncheck.reports.store import RunFolder, new_run_id
 
 SEED = 42
@@ -60,7 +60,7 @@ class Session:
         kept: Kept | None = None,
     ) -> None:
         """Take one check's result and write the report; with what was ``kept`` of a failure, its bundle, too."""
-        if kept:
+        if kept and self.report.target != Target.REHEARSAL:  # whose machine a bundle cannot hold
             try:
                 bundle = write_bundle(self.folder.path, self.report, result, kept, self._manifest)
                 result = result.model_copy(update={"repro": str(bundle)})

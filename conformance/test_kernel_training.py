@@ -104,8 +104,10 @@ def _hold_counts(judge, run, case: Case, kernels_on: tuple[str, ...], config: st
     from trncheck.kernels import runtime
 
     steps = steps or STEPS
+    device = run.circumstances.device
+    backend = runtime.cpu_backend() if device == "cpu" else device
     wanted = {
-        f"{kernel} {direction} float32 {runtime.cpu_backend()}": TINY[case.model].num_hidden_layers * 2
+        f"{kernel} {direction} float32 {backend}": TINY[case.model].num_hidden_layers * 2
         for kernel in kernels_on
         for direction in ("forward", "backward")
     }

@@ -317,6 +317,9 @@ def test_refused(judge, kernels, kernel):
         pytest.skip("the entry names no inputs that the operator must refuse")
     inputs = kernels.inputs(kernels.samples(kernel)[0])
     for name, refusal in entry.refused.items():
+        if refusal.by_value and kernels.device != "cpu":
+            judge.note(name, "not tried: values stay on the device")
+            continue
         try:
             entry.call(**refusal.change(dict(inputs)))
         except ValueError as error:

@@ -22,6 +22,8 @@ class Refusal:
     """From good inputs to bad ones."""
     says: str
     """Part of the error's text."""
+    by_value: bool = False
+    """Whether only values tell, which an operator does not read back from a device."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,12 @@ def rehearsal() -> Path | None:
     return Path(folder) if folder else None
 
 
+def variant() -> str:
+    """What is wrong on purpose in the stand-in environment; empty where there is none."""
+    folder = rehearsal()
+    return folder.name.removeprefix("rehearsal-").rpartition("-")[0] if folder else ""
+
+
 def root() -> Path:
     """What ``/dev``, ``/sys`` and ``/opt`` are read below."""
     folder = rehearsal()

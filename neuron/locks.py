@@ -21,7 +21,7 @@ def shared_folder(folder: Path) -> Path:
                 made.rmdir()
         usable = folder.is_dir() and not folder.is_symlink() and os.access(folder, os.R_OK | os.W_OK | os.X_OK)
     except OSError as error:
-        raise ValueError(f"no folder for locks can be made: {error}") from None
+        raise ValueError(f"{folder}: no folder for locks can be made there: {error.strerror}") from None
     if not usable:
         raise ValueError(f"{folder} is not a folder in which this user can make files; remove it, or open it to all")
     return folder

@@ -58,7 +58,12 @@ class Row(NamedTuple):
 SETTINGS = (
     Setting(cores.LNC, "physical cores per logical core, 1 or 2", "2 on Trainium2", _LNC),
     Setting("NEURON_RT_VIRTUAL_CORE_SIZE", f"earlier name of {cores.LNC}", "unset", _THIRD_PARTY),
-    Setting(cores.VISIBLE, "cores that a process reserves: 5, 4-7", "unset: all, for this process alone", _RUNTIME),
+    Setting(
+        cores.VISIBLE,
+        "cores that a process reserves, for example 5 or 4-7",
+        "unset: all, for this process alone",
+        _RUNTIME,
+    ),
     Setting(cores.NUMBER, "how many cores a process reserves", "0: all", _RUNTIME),
     Setting(
         "NEURON_RT_STOCHASTIC_ROUNDING_EN",

@@ -1,6 +1,7 @@
 """What all renderers say about a run: the verdict line, the counts, the groups. Derived from the report alone."""
 
 import math
+import re
 import shlex
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -87,7 +88,9 @@ def counts_line(report: Report) -> str:
 
 def reproduce(report: Report, result: CheckResult) -> str:
     """The command that runs this one check again, as it ran here."""
-    target = "trn2 --rehearse" if report.target == Target.REHEARSAL else report.target
+    target = str(report.target)
+    if report.target == Target.REHEARSAL:
+        target = f"trn2 --rehearse{''.join(re.findall(r'--rehearse( [a-z0-9-]+)', report.command))}"
     options = f"--release {report.release} --target {target} --level {result.level}"
     return f"trncheck run --check '{one_line(result.id)}' {options}"
 

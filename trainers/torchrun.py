@@ -51,6 +51,8 @@ def rendezvous(
     count = _number("nodes", str(found["nodes"]).partition(":")[0])
     if count == 1:
         return None
+    if count < 1:
+        raise ValueError(f"a job of {count} nodes; give --nodes 1 or more")
     for name, flag in (("node_rank", "--node-rank"), ("endpoint", "--rendezvous")):
         if found[name] is None:
             raise ValueError(f"a job of {count} nodes needs {flag} as well, or {_NAMES[name]}")

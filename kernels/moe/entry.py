@@ -18,7 +18,7 @@ from trncheck.kernels.moe.reference import experts_reference
         "wide": {"experts": 3, "rows": 330, "dim": 640, "hidden": 72},
         "128 experts": {"experts": 128, "rows": 300, "dim": 32, "hidden": 24},
         "a row for each": {"experts": 12, "rows": 12, "dim": 32, "hidden": 24, "spread": 50},
-        "busy expert": {"experts": 4, "rows": 5600, "dim": 16, "hidden": 24, "busy": 2, "unrouted": 140, "int32": 1},
+        "busy expert": {"experts": 4, "rows": 11200, "dim": 16, "hidden": 136, "busy": 2, "unrouted": 140, "int32": 1},
         "hidden 1100": {"experts": 3, "rows": 60, "dim": 32, "hidden": 1100},
     },
     large_shapes={"Qwen3-30B-A3B": {"experts": 4, "rows": 300, "dim": 2048, "hidden": 768}},
@@ -30,10 +30,14 @@ from trncheck.kernels.moe.reference import experts_reference
             lambda i: i | {"num_tokens_per_expert_E": i["num_tokens_per_expert_E"][1:]}, "as many counts"
         ),
         "more rows than there are": Refusal(
-            lambda i: i | {"num_tokens_per_expert_E": i["num_tokens_per_expert_E"] + 1000}, "sum to at most"
+            lambda i: i | {"num_tokens_per_expert_E": i["num_tokens_per_expert_E"] + 1000},
+            "sum to at most",
+            by_value=True,
         ),
         "negative counts": Refusal(
-            lambda i: i | {"num_tokens_per_expert_E": i["num_tokens_per_expert_E"].clone().fill_(-1)}, "not be negative"
+            lambda i: i | {"num_tokens_per_expert_E": i["num_tokens_per_expert_E"].clone().fill_(-1)},
+            "not be negative",
+            by_value=True,
         ),
     },
 )

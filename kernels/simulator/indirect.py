@@ -70,6 +70,8 @@ def destination_rows(tensor: NkiTensor, skip: bool) -> np.ndarray:
 
 
 def has_duplicates(rows: np.ndarray) -> bool:
+    if (rows[1:] > rows[:-1]).all():
+        return False
     ordered = np.sort(rows)
     return bool((ordered[1:] == ordered[:-1]).any())
 
@@ -94,19 +96,19 @@ def _choose(tensor: NkiTensor, operand: str, skip: bool) -> tuple[NkiTensor, np.
         first, end = max(0, -(low // by.scale)), min(by.limit, (size - 1 - high) // by.scale + 1)
     else:
         first, end = 0, by.limit if low >= 0 and high < size else 0
-    kept = None
-    if rows.min() < first or rows.max() >= end:
-        inside = (rows >= first) & (rows < end)
+    kept, rows = None, rows - first
+    inside = rows.view(np.uint64) < max(0, end - first)  # what is negative is large then
+    if not inside.all():
         if not skip:
-            at = int(np.argmin(inside))
+            at, row = int(np.argmin(inside)), int(rows[np.argmin(inside)]) + first
             raise NkiError(
-                f"{operand}'s vector_offset[{at}] is {int(rows[at])}, outside rows {first} to {end - 1} of {storage!r} "
+                f"{operand}'s vector_offset[{at}] is {row}, outside rows {first} to {end - 1} of {storage!r} "
                 f"({int((~inside).sum())} of {rows.size} indices)"
             )
         kept, rows = inside, rows[inside]
     shape, strides = (max(0, end - first), *tensor.shape[1:]), (by.scale, *tensor.strides[1:])
     start = tensor.offset + first * by.scale if end > first else 0
-    return NkiTensor(storage, shape, strides, start, tensor.dtype), rows - first, kept
+    return NkiTensor(storage, shape, strides, start, tensor.dtype), rows, kept
 
 
 def _put(window: NkiTensor, at: np.ndarray, part, values: np.ndarray, taint: Taint, recount: bool) -> None:

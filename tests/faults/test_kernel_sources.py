@@ -1,5 +1,6 @@
 """Faults in the source of the NKI kernels: one edit each, as a slip of its author would make it."""
 
+import inspect
 from pathlib import Path
 from types import CodeType
 
@@ -26,7 +27,7 @@ def _edit(module: str, old: str, new: str, *, shape: str = "tiny", dtype: str = 
     code = compile(text.replace(old, new), loaded.__file__, "exec")
     for part in (part for part in code.co_consts if isinstance(part, CodeType)):
         function = getattr(loaded, part.co_name)
-        getattr(function, "function", function).__code__ = part  # a kernel holds its function
+        inspect.unwrap(function).__code__ = part  # of a kernel, and of what is decorated
     _only(shape, dtype)
 
 
@@ -153,7 +154,7 @@ def test_forward_without_barrier():
     _edit(FORWARD, "nisa.core_barrier(out_RD, (0, 1))", "pass")
 
 
-@fault("kernels.gradient[experts]", "comes from memory that was never written")
+@fault("kernels.gradient[experts]", "a core_barrier is missing")
 def test_backward_without_barrier():
     _edit(BACKWARD, "nisa.core_barrier(dx_RD, (0, 1))", "pass")
 
@@ -317,7 +318,7 @@ def test_sum_of_the_cores_without_barrier():
     _edit(BACKWARD, "nisa.core_barrier(dw1_EFD, (0, 1))", "pass", shape="busy expert")
 
 
-@fault("kernels.gradient[experts]", "busy expert float32, LNC 2, gradient of w1_EFD, relative error")
+@fault("kernels.gradient[experts]", "depends on which core runs first: a core_barrier is missing")
 def test_both_cores_add_to_the_same_weights():
     _edit(BACKWARD, "into = expert_of_block(sum_of_block_N1, block)", "into = expert", shape="busy expert")
 
