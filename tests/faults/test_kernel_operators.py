@@ -22,6 +22,7 @@ def _edit(module: str, old: str, new: str, *, dtypes=("float32",)) -> None:
     The check looks at the first shape alone, in ``dtypes``: there the fault shows already.
     """
     import importlib
+    import inspect
     from pathlib import Path
     from types import CodeType
 
@@ -32,7 +33,7 @@ def _edit(module: str, old: str, new: str, *, dtypes=("float32",)) -> None:
     assert text.count(old) == 1, f"{text.count(old)} times in {module}: {old}"
     code = compile(text.replace(old, new), loaded.__file__, "exec")
     for part in (part for part in code.co_consts if isinstance(part, CodeType)):
-        getattr(loaded, part.co_name).__code__ = part
+        inspect.unwrap(getattr(loaded, part.co_name)).__code__ = part
     every = KernelRuns.samples
     KernelRuns.samples = lambda self, kernel: [
         s for s in every(self, kernel) if s.shape == "tiny" and s.dtype in dtypes
