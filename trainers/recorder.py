@@ -65,6 +65,7 @@ class Recorder:
         self._logged: dict[str, float] = {}
         self._listen_to_metrics(trainer.metrics_processor)
         self._last_call: tuple = ()
+        self._compilations = device.Compilations()
         self._activations = Activations(trainer.model_parts) if config.activations else None
         self.note_poison("drawn")
         if config.logit_steps or config.final_logits:

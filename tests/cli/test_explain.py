@@ -23,6 +23,8 @@ def test_several_checks_come_in_the_order_asked_for_and_once(capsys):
         "resume.schedule",
         "pins.stack",
         "resume.restarted",
+        "resume.epochs",
+        "resume.other_ranks",
         "resume.used_folder",
         "resume.nothing_left",
     ]

@@ -151,9 +151,10 @@ def test_bundle_of_a_path_has_its_batch_and_names_its_weights():
     from trncheck.fixtures import corpus
 
     def strict():
-        from trncheck.conformance import bars
+        from trncheck.conformance import bars, test_paths
 
         bars.logits = lambda _: bars.Bar(-1.0, "nothing is good enough")
+        test_paths.ulp = lambda _: -1.0  # or so low a bar is refused
 
     bundle, output = run("paths.logits[native-dense-tied-1r]", strict)
     assert "nothing departs from plain Transformers" in output

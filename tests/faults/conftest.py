@@ -108,7 +108,7 @@ def _become_trn2(folder: Path) -> None:
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # so that no core is leased
     check_fixtures.LAUNCHER = dict.fromkeys(check_fixtures.LAUNCHER, "fork")
     check_fixtures.DEVICE = {"trn2": "cpu"}
-    device.DEVICE, device.BACKEND = "cpu", "cpu:gloo"
+    device.DEVICE, device.BACKEND = "cpu", "gloo"
     device.fallbacks = lambda: device.Fallbacks(True, ("aten::mm", "aten::silu"), ("aten::cumsum",))
     device.memory = lambda: device.Memory(2**20, 2**21)
     device.Compilations = mock.Mock(return_value=mock.Mock(by_step=lambda: ([9, 1, 0, 0], "")))

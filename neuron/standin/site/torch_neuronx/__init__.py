@@ -25,6 +25,7 @@ _autoload()
 
 import nki  # noqa: E402  as the real one does: without nki nothing works
 
+from torch_neuronx import _standin  # noqa: E402
 from torch_neuronx._standin import clear_operators as clear_op_tracking  # noqa: E402
 from torch_neuronx._standin import executed_operators as get_executed_ops  # noqa: E402
 from torch_neuronx._standin import fallen_back_operators as get_fallback_ops  # noqa: E402
@@ -42,7 +43,7 @@ from torch_neuronx.nki_hop import nki_op, wrap_nki  # noqa: E402
 
 def get_dynamo_metrics() -> list[str]:
     """A graph for every operator that has run, as if each were compiled at its first use."""
-    return list(get_executed_ops())
+    return list(_standin.executed_operators())
 
 
 __version__ = "stand-in"
