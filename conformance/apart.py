@@ -50,7 +50,7 @@ class Apart:
     def _reports(self, item: pytest.Item) -> list[pytest.TestReport]:
         try:
             kind, content = self._line.recv()
-        except EOFError:
+        except (EOFError, OSError):
             kind, content = "died", "has ended, and so has the one that starts it"
         if kind == "refused":
             pytest.exit(f"trncheck: {content}", returncode=pytest.ExitCode.USAGE_ERROR)
@@ -63,6 +63,8 @@ class Apart:
 
 def _set_aside(session: pytest.Session) -> Connection:
     """The line to a fork of this process that knows its checks, and has imported no framework."""
+    # Made now, because every fork that made it by itself would empty what --basetemp names.
+    session.config._tmp_path_factory.getbasetemp()
     here, there = Pipe()
     if os.fork():
         there.close()
