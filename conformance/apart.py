@@ -7,6 +7,7 @@ is there before the import. It serves neighbouring checks together, and where it
 
 import os
 import signal
+import traceback
 from contextlib import ExitStack, suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -79,8 +80,13 @@ def _set_aside(session: pytest.Session) -> Connection:
             child = os.fork()
             if child == 0:
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
-                with suppress(EOFError, OSError):
+                try:
                     _serve(session, there, *request)
+                except EOFError:  # the session has ended
+                    os._exit(0)
+                except BaseException:  # or this fork would end the session as pytest does, report and all
+                    traceback.print_exc()
+                    os._exit(1)
                 os._exit(0)
             _, status = os.waitpid(child, 0)
             if status:
