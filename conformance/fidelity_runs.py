@@ -7,8 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 from trncheck.conformance.cases import Case
 from trncheck.conformance.runs import ROWS, SEQ_LEN, once
 from trncheck.fixtures import corpus
@@ -55,10 +53,6 @@ class FidelityRuns:
     @once
     def probed(self, config: str, published: str) -> Probed:
         """Parts of the real ``config``, beside the config.json of a published model, in a process of their own."""
-        if self._launcher != "fork" and "nki" in config:
-            pytest.skip(
-                "parts are computed on the host, where these kernels are not; kernels.* judge them on the device"
-            )
         from trncheck.trainers import children
         from trncheck.trainers.probe import probe
 

@@ -36,6 +36,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "level(name): lowest level at which a check runs; the highest of several counts")
     config.addinivalue_line("markers", "informative: a check that no verdict depends on")
     config.addinivalue_line("markers", "trn2: a check that only hardware can decide")
+    config.addinivalue_line("markers", "cpu: a check of what the host computes, where a device has no part")
     config.addinivalue_line("markers", "cores(n): logical NeuronCores that the check needs on trn2, if not its ranks")
     config.addinivalue_line("markers", "minutes(n): about how long the check takes on trn2, for trncheck plan")
     if not _runs_conformance(config):
@@ -137,6 +138,8 @@ def pytest_generate_tests(metafunc):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
+    if config.option.target == "trn2":
+        items[:] = [item for item in items if not (is_check(item) and item.get_closest_marker("cpu"))]
     checks = [item for item in items if is_check(item)]
     if not checks:
         return

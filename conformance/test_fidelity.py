@@ -18,7 +18,9 @@ COMPUTING = REAL_CONFIGS | {"qwen3_moe_nki_30b_a3b_4layers_64experts_nki_rope": 
 """Configurations whose arithmetic is looked at: kernels change nothing else of a model."""
 
 each_config = pytest.mark.parametrize("config", REAL_CONFIGS)
-each_computing_config = pytest.mark.parametrize("config", COMPUTING)
+each_computing_config = pytest.mark.parametrize(
+    "config", [pytest.param(name, marks=[pytest.mark.cpu] if "nki" in name else []) for name in COMPUTING]
+)
 each_native_config = pytest.mark.parametrize("config", [name for name in REAL_CONFIGS if "_hf_" not in name])
 
 
