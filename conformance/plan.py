@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from trncheck.conformance.cores import needed
 from trncheck.conformance.options import ISOLATED
 
 BASIS = {
@@ -46,10 +47,6 @@ class Row:
     """Of all of them together, one after another; see ``BASIS``."""
     only_hardware: bool
 
-    @property
-    def subject(self) -> str:
-        return self.name.split(".")[0]
-
 
 def plan(target: str, level: str, release: str | None = None) -> list[Row]:
     """What ``trncheck run`` with these options would run, in its order. Nothing is run, and torch is not imported.
@@ -78,20 +75,12 @@ def _rows(items: list[pytest.Item], target: str) -> list[Row]:
         Row(
             name=name,
             checks=len(of),
-            cores=0 if target == "cpu" else max(_cores(item) for item in of),
+            cores=0 if target == "cpu" else max(map(needed, of)),
             seconds=sum(_seconds(item, name, target) for item in of),
             only_hardware=of[0].get_closest_marker("trn2") is not None,
         )
         for name, of in groups.items()
     ]
-
-
-def _cores(item: pytest.Item) -> int:
-    """What the check declares, or what the runs that it looks at need: a case says by its ranks."""
-    if mark := item.get_closest_marker("cores"):
-        return mark.args[0]
-    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    return max((getattr(value, "ranks", 0) for value in parameters), default=0)
 
 
 def _seconds(item: pytest.Item, name: str, target: str) -> float:
