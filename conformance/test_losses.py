@@ -7,12 +7,11 @@ import pytest
 from trncheck.conformance import bars
 from trncheck.conformance.cases import each_case
 from trncheck.conformance.compare import ulp
+from trncheck.conformance.random_starts import head_std
 from trncheck.conformance.runs import ROWS, SEQ_LEN
 from trncheck.fixtures import corpus
 from trncheck.fixtures.geometry import INITIALIZER_RANGE, PUBLISHED, TINY, random_init_loss
 
-# Standard deviation of a unit normal cut at 3 sigma, as the Transformers backend draws its LM head.
-_CUT_AT_3_SIGMA = 0.98658
 _TOKENS = ROWS * SEQ_LEN
 
 
@@ -79,7 +78,7 @@ def test_random_start(judge, runs, case):
     V means logits of zero. Below it, the model sees its labels.
     """
     geometry = TINY[case.model]
-    sigma = _CUT_AT_3_SIGMA * geometry.hidden_size**-0.5 if case.path == "hf" else INITIALIZER_RANGE
+    sigma = head_std(case.path, geometry)
     expected = random_init_loss(geometry.vocab_size, geometry.hidden_size, sigma)
     loss = runs.random(case).losses[0]
     batch = corpus.batch(1, ROWS, SEQ_LEN)

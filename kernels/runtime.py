@@ -13,6 +13,7 @@ from types import ModuleType
 from trncheck.kernels import counters
 from trncheck.kernels.counters import observing
 from trncheck.kernels.simulator.modules import as_nki, official_nki
+from trncheck.neuron import cores as neuron_cores
 from trncheck.neuron import device as neuron
 
 __all__ = ["cpu_backend", "importing", "launch", "lnc", "load", "observing"]
@@ -20,10 +21,7 @@ __all__ = ["cpu_backend", "importing", "launch", "lnc", "load", "observing"]
 
 def lnc() -> int:
     """Physical cores of a logical one (``NEURON_LOGICAL_NC_CONFIG``); 2, Trainium2's default, unless set."""
-    value = os.environ.get("NEURON_LOGICAL_NC_CONFIG", "2")
-    if value not in ("1", "2"):
-        raise ValueError(f"NEURON_LOGICAL_NC_CONFIG={value!r} must be 1 or 2")
-    return int(value)
+    return neuron_cores.lnc(os.environ)
 
 
 @functools.cache
